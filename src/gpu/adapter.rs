@@ -1,0 +1,472 @@
+//! Which adapters there are, and which one is used.
+//!
+//! Order of preference: discrete, integrated, virtual, software; among equals Vulkan, Metal, DX12,
+//! GL. A pinned backend or device never falls back. A software adapter is chosen on its own only
+//! where no hardware adapter exists.
+
+use crate::error::{Error, Result};
+use crate::gpu::Caps;
+use std::fmt;
+
+/// A graphics API, in order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Backend {
+    /// Vulkan: Linux, Windows, Android.
+    Vulkan,
+    /// Metal: Apple systems.
+    Metal,
+    /// Direct3D 12: Windows.
+    Dx12,
+    /// OpenGL ES 3.1 and its relatives: the last resort.
+    Gl,
+    /// WebGPU of a browser.
+    WebGpu,
+}
+
+impl Backend {
+    /// Every backend a native build can ask for, in order of preference.
+    pub const NATIVE: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+
+    /// The word used by `--backend` and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Vulkan => "vulkan",
+            Backend::Metal => "metal",
+            Backend::Dx12 => "dx12",
+            Backend::Gl => "gl",
+            Backend::WebGpu => "webgpu",
+        }
+    }
+
+    /// The inverse of [`Backend::name`].
+    pub fn from_name(name: &str) -> Option<Backend> {
+        Backend::NATIVE.into_iter().find(|b| b.name() == name)
+    }
+
+    fn wgpu(self) -> wgpu::Backends {
+        match self {
+            Backend::Vulkan => wgpu::Backends::VULKAN,
+            Backend::Metal => wgpu::Backends::METAL,
+            Backend::Dx12 => wgpu::Backends::DX12,
+            Backend::Gl => wgpu::Backends::GL,
+            Backend::WebGpu => wgpu::Backends::BROWSER_WEBGPU,
+        }
+    }
+
+    fn of(info: &wgpu::AdapterInfo) -> Option<Backend> {
+        match info.backend {
+            wgpu::Backend::Vulkan => Some(Backend::Vulkan),
+            wgpu::Backend::Metal => Some(Backend::Metal),
+            wgpu::Backend::Dx12 => Some(Backend::Dx12),
+            wgpu::Backend::Gl => Some(Backend::Gl),
+            wgpu::Backend::BrowserWebGpu => Some(Backend::WebGpu),
+            wgpu::Backend::Noop => None,
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What kind of device an adapter is, in order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceType {
+    /// With memory of its own.
+    Discrete,
+    /// Shares the host's memory.
+    Integrated,
+    /// Passed through to a virtual machine, or of an unknown kind (GL does not tell).
+    Virtual,
+    /// Runs on the CPU.
+    Software,
+}
+
+impl DeviceType {
+    /// The word used in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceType::Discrete => "discrete",
+            DeviceType::Integrated => "integrated",
+            DeviceType::Virtual => "virtual",
+            DeviceType::Software => "software",
+        }
+    }
+
+    fn of(info: &wgpu::AdapterInfo) -> DeviceType {
+        // GL reports some software rasterisers as "other": their names are what tells.
+        let name = info.name.to_ascii_lowercase();
+        if [
+            "llvmpipe",
+            "lavapipe",
+            "swiftshader",
+            "softpipe",
+            "basic render",
+        ]
+        .iter()
+        .any(|s| name.contains(s))
+        {
+            return DeviceType::Software;
+        }
+        match info.device_type {
+            wgpu::DeviceType::DiscreteGpu => DeviceType::Discrete,
+            wgpu::DeviceType::IntegratedGpu => DeviceType::Integrated,
+            wgpu::DeviceType::Cpu => DeviceType::Software,
+            wgpu::DeviceType::VirtualGpu | wgpu::DeviceType::Other => DeviceType::Virtual,
+        }
+    }
+}
+
+/// One adapter as `nelumbo devices` shows it.
+#[derive(Clone, Debug)]
+pub struct AdapterReport {
+    /// Position in the list of all adapters; the argument of `--device`.
+    pub index: usize,
+    /// As the driver names it.
+    pub name: String,
+    /// The API through which it was found.
+    pub backend: Backend,
+    /// Discrete, integrated, virtual or software.
+    pub device_type: DeviceType,
+    /// PCI vendor id, 0 where unknown.
+    pub vendor: u32,
+    /// Driver name, possibly empty.
+    pub driver: String,
+    /// Driver version text, possibly empty.
+    pub driver_info: String,
+    /// Everything it can do, before `NELUMBO_CAPS`.
+    pub caps: Caps,
+    /// Largest storage binding in bytes.
+    pub max_binding_bytes: u64,
+    /// Largest buffer in bytes.
+    pub max_buffer_bytes: u64,
+    /// Workgroup memory in bytes.
+    pub max_workgroup_bytes: u32,
+    /// Why it cannot be used at all, if it cannot.
+    pub rejected: Option<String>,
+}
+
+/// What the user asked for. The default asks for nothing: the best adapter is taken.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Only this backend; never another.
+    pub backend: Option<Backend>,
+    /// Only the adapter with this index in the list of all adapters; never another.
+    pub device: Option<usize>,
+    /// A software adapter may be taken although there is a hardware adapter.
+    pub allow_software: bool,
+}
+
+/// An adapter and what is known of it.
+pub(crate) struct Candidate {
+    pub adapter: wgpu::Adapter,
+    pub report: AdapterReport,
+}
+
+/// All adapters of this machine, in the order of their indices.
+pub fn list() -> Vec<AdapterReport> {
+    candidates().into_iter().map(|c| c.report).collect()
+}
+
+pub(crate) fn candidates() -> Vec<Candidate> {
+    let backends = Backend::NATIVE
+        .iter()
+        .fold(wgpu::Backends::empty(), |all, b| all | b.wgpu());
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends,
+        flags: wgpu::InstanceFlags::empty().with_env(), // validation layers only where asked for
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    });
+    let mut found = Vec::new();
+    for backend in Backend::NATIVE {
+        for adapter in pollster::block_on(instance.enumerate_adapters(backend.wgpu())) {
+            if Backend::of(&adapter.get_info()) == Some(backend) {
+                let report = describe(&adapter, found.len(), backend);
+                found.push(Candidate { adapter, report });
+            }
+        }
+    }
+    found
+}
+
+/// The features a device is asked for where the adapter has them.
+pub(crate) fn wanted_features() -> wgpu::Features {
+    wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY
+}
+
+fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterReport {
+    let info = adapter.get_info();
+    let features = adapter.features();
+    let limits = adapter.limits();
+    let has_subgroup = features.contains(wgpu::Features::SUBGROUP);
+    AdapterReport {
+        index,
+        device_type: DeviceType::of(&info),
+        caps: Caps {
+            subgroup: has_subgroup.then_some(info.subgroup_min_size),
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            dot4: backend != Backend::Gl,
+            coop: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        },
+        max_binding_bytes: limits.max_storage_buffer_binding_size,
+        max_buffer_bytes: limits.max_buffer_size,
+        max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        rejected: rejection(adapter, &limits),
+        name: info.name,
+        backend,
+        vendor: info.vendor,
+        driver: info.driver,
+        driver_info: info.driver_info,
+    }
+}
+
+/// Why no kernel can run there, or nothing: the limits every kernel is written for.
+fn rejection(adapter: &wgpu::Adapter, limits: &wgpu::Limits) -> Option<String> {
+    let downlevel = adapter.get_downlevel_capabilities();
+    if !downlevel
+        .flags
+        .contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+    {
+        return Some("no compute shaders".to_owned());
+    }
+    let needed = [
+        (
+            "storage buffers per stage",
+            u64::from(limits.max_storage_buffers_per_shader_stage),
+            8,
+        ),
+        (
+            "invocations per workgroup",
+            u64::from(limits.max_compute_invocations_per_workgroup),
+            256,
+        ),
+        (
+            "workgroup memory",
+            u64::from(limits.max_compute_workgroup_storage_size),
+            16384,
+        ),
+        (
+            "workgroups per dimension",
+            u64::from(limits.max_compute_workgroups_per_dimension),
+            65535,
+        ),
+        (
+            "storage binding bytes",
+            limits.max_storage_buffer_binding_size,
+            1 << 24,
+        ),
+    ];
+    let short = needed.iter().find(|(_, found, needed)| found < needed)?;
+    Some(format!("{} is {}, needed {}", short.0, short.1, short.2))
+}
+
+/// The index of the adapter to use among `reports`, by `selection`.
+///
+/// # Errors
+/// [`Error::NoAdapter`] with what was seen, why it does not fit, and what to do.
+pub fn choose(reports: &[AdapterReport], selection: &Selection) -> Result<usize> {
+    if let Some(index) = selection.device {
+        let report = reports.get(index).ok_or_else(|| {
+            no_adapter(
+                reports,
+                format!("--device {index} is not in the list"),
+                "`nelumbo devices` lists the adapters",
+            )
+        })?;
+        if selection.backend.is_some_and(|b| b != report.backend) {
+            let why = format!("--device {index} is a {} adapter", report.backend);
+            return Err(no_adapter(
+                reports,
+                why,
+                "drop --backend or choose another --device",
+            ));
+        }
+        return match &report.rejected {
+            Some(why) => Err(no_adapter(
+                reports,
+                format!("--device {index}: {why}"),
+                "choose another --device",
+            )),
+            None => Ok(index),
+        };
+    }
+    let usable = |r: &&AdapterReport| {
+        r.rejected.is_none() && selection.backend.is_none_or(|b| b == r.backend)
+    };
+    let best = reports
+        .iter()
+        .filter(usable)
+        .min_by_key(|r| (r.device_type, r.backend, r.index));
+    let Some(best) = best else {
+        let asked = selection
+            .backend
+            .map_or(String::new(), |b| format!("--backend {b}: "));
+        let advice = "Install a Vulkan driver for the GPU. Without a GPU, Mesa's software driver works: \
+                      `apt-get install mesa-vulkan-drivers libvulkan1` (Debian, Ubuntu). `nelumbo devices` lists what is seen.";
+        return Err(no_adapter(reports, format!("{asked}none found"), advice));
+    };
+    let hardware = reports
+        .iter()
+        .find(|r| r.device_type != DeviceType::Software);
+    match hardware {
+        Some(gpu) if best.device_type == DeviceType::Software && !selection.allow_software => {
+            let why = match &gpu.rejected {
+                Some(why) => format!("{} cannot be used ({why}), only software is left", gpu.name),
+                None => format!(
+                    "only a software adapter matches, while {} ({}) is there",
+                    gpu.name, gpu.backend
+                ),
+            };
+            Err(no_adapter(
+                reports,
+                why,
+                "Give --device, or --allow-software to run on the CPU all the same.",
+            ))
+        }
+        _ => Ok(best.index),
+    }
+}
+
+fn no_adapter(reports: &[AdapterReport], why: String, advice: &str) -> Error {
+    let seen: Vec<String> = reports
+        .iter()
+        .map(|r| {
+            format!(
+                "[{}] {} ({}, {})",
+                r.index,
+                r.name,
+                r.backend,
+                r.device_type.name()
+            )
+        })
+        .collect();
+    let seen = if seen.is_empty() {
+        "no adapter seen through Vulkan, Metal, DX12 or GL".to_owned()
+    } else {
+        format!("seen: {}", seen.join("; "))
+    };
+    Error::NoAdapter {
+        tried: format!("{why}; {seen}"),
+        advice: advice.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(index: usize, backend: Backend, device_type: DeviceType) -> AdapterReport {
+        AdapterReport {
+            index,
+            name: format!("adapter {index}"),
+            backend,
+            device_type,
+            vendor: 0,
+            driver: String::new(),
+            driver_info: String::new(),
+            caps: Caps::NONE,
+            max_binding_bytes: 1 << 27,
+            max_buffer_bytes: 1 << 30,
+            max_workgroup_bytes: 16384,
+            rejected: None,
+        }
+    }
+
+    fn pick(reports: &[AdapterReport], selection: Selection) -> Result<usize> {
+        choose(reports, &selection)
+    }
+
+    #[test]
+    fn the_type_of_device_comes_before_the_api() {
+        use Backend::*;
+        use DeviceType::*;
+        let reports = [
+            report(0, Vulkan, Software),
+            report(1, Vulkan, Integrated),
+            report(2, Dx12, Discrete),
+            report(3, Gl, Discrete),
+        ];
+        assert_eq!(pick(&reports, Selection::default()).unwrap(), 2);
+        assert_eq!(pick(&reports[..2], Selection::default()).unwrap(), 1);
+        assert_eq!(pick(&reports[..1], Selection::default()).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_pinned_backend_or_device_never_falls_back() {
+        let reports = [
+            report(0, Backend::Vulkan, DeviceType::Discrete),
+            report(1, Backend::Gl, DeviceType::Discrete),
+        ];
+        let on = |backend, device| Selection {
+            backend,
+            device,
+            allow_software: false,
+        };
+        assert_eq!(pick(&reports, on(Some(Backend::Gl), None)).unwrap(), 1);
+        assert!(matches!(
+            pick(&reports, on(Some(Backend::Metal), None)),
+            Err(Error::NoAdapter { .. })
+        ));
+        assert!(matches!(
+            pick(&reports, on(None, Some(7))),
+            Err(Error::NoAdapter { .. })
+        ));
+        assert!(matches!(
+            pick(&reports, on(Some(Backend::Vulkan), Some(1))),
+            Err(Error::NoAdapter { .. })
+        ));
+        assert_eq!(pick(&reports, on(None, Some(1))).unwrap(), 1);
+    }
+
+    #[test]
+    fn software_is_taken_only_where_there_is_no_hardware_or_on_request() {
+        let mut reports = [
+            report(0, Backend::Vulkan, DeviceType::Software),
+            report(1, Backend::Gl, DeviceType::Discrete),
+        ];
+        let vulkan = Selection {
+            backend: Some(Backend::Vulkan),
+            ..Selection::default()
+        };
+        let error = pick(&reports, vulkan.clone()).unwrap_err().to_string();
+        assert!(
+            error.contains("adapter 1") && error.contains("--allow-software"),
+            "{error}"
+        );
+        assert_eq!(
+            pick(
+                &reports,
+                Selection {
+                    allow_software: true,
+                    ..vulkan
+                }
+            )
+            .unwrap(),
+            0
+        );
+        assert_eq!(
+            pick(
+                &reports,
+                Selection {
+                    device: Some(0),
+                    ..Selection::default()
+                }
+            )
+            .unwrap(),
+            0
+        );
+        reports[1].rejected = Some("no compute shaders".to_owned());
+        let error = pick(&reports, Selection::default())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("no compute shaders"), "{error}");
+    }
+
+    #[test]
+    fn nothing_at_all_says_how_to_get_a_software_driver() {
+        let error = pick(&[], Selection::default()).unwrap_err().to_string();
+        assert!(error.contains("mesa-vulkan-drivers"), "{error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! What an adapter can do beyond the baseline, as independent facts.
+//!
+//! No kernel needs any of them: each has a form for the baseline. A capability only ever selects
+//! another part of the same kernel.
+
+use std::fmt;
+
+/// Capabilities of an open device. Independent: none implies another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Subgroup operations, with the smallest size a subgroup of this adapter can have.
+    pub subgroup: Option<u32>,
+    /// `enable f16;`
+    pub f16: bool,
+    /// `dot4I8Packed` is more than a polyfill.
+    pub dot4: bool,
+    /// Cooperative matrices in some configuration.
+    pub coop: bool,
+}
+
+impl Caps {
+    /// The baseline: nothing beyond WebGPU's defaults.
+    pub const NONE: Caps = Caps {
+        subgroup: None,
+        f16: false,
+        dot4: false,
+        coop: false,
+    };
+
+    /// Keeps only what `allowed` names: a comma-separated list of `subgroup`, `f16`, `dot4`,
+    /// `coop`; empty or `none` keeps nothing. This is the value of `NELUMBO_CAPS`.
+    ///
+    /// # Errors
+    /// The first word that names no capability.
+    pub fn restrict(self, allowed: &str) -> Result<Caps, String> {
+        let mut kept = Caps::NONE;
+        for word in allowed
+            .split(',')
+            .map(str::trim)
+            .filter(|w| !w.is_empty() && *w != "none")
+        {
+            match word {
+                "subgroup" => kept.subgroup = self.subgroup,
+                "f16" => kept.f16 = self.f16,
+                "dot4" => kept.dot4 = self.dot4,
+                "coop" => kept.coop = self.coop,
+                other => {
+                    return Err(format!(
+                        "\"{other}\" (known: subgroup, f16, dot4, coop, none)"
+                    ));
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The names of what is there, as `NELUMBO_CAPS` spells them.
+    pub fn names(&self) -> Vec<&'static str> {
+        let all = [
+            (self.subgroup.is_some(), "subgroup"),
+            (self.f16, "f16"),
+            (self.dot4, "dot4"),
+            (self.coop, "coop"),
+        ];
+        all.iter()
+            .filter(|(there, _)| *there)
+            .map(|(_, name)| *name)
+            .collect()
+    }
+}
+
+impl fmt::Display for Caps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names();
+        if names.is_empty() {
+            f.write_str("none")
+        } else {
+            f.write_str(&names.join(","))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Caps = Caps {
+        subgroup: Some(8),
+        f16: true,
+        dot4: true,
+        coop: true,
+    };
+
+    #[test]
+    fn restriction_keeps_only_what_is_named_and_there() {
+        assert_eq!(FULL.restrict("none"), Ok(Caps::NONE));
+        assert_eq!(FULL.restrict(""), Ok(Caps::NONE));
+        assert_eq!(
+            FULL.restrict("f16, dot4"),
+            Ok(Caps {
+                f16: true,
+                dot4: true,
+                ..Caps::NONE
+            })
+        );
+        assert_eq!(Caps::NONE.restrict("subgroup,f16"), Ok(Caps::NONE));
+        assert_eq!(FULL.restrict("subgroup,f16,dot4,coop"), Ok(FULL));
+    }
+
+    #[test]
+    fn an_unknown_capability_is_named() {
+        assert!(
+            FULL.restrict("f16,tensor")
+                .unwrap_err()
+                .contains("\"tensor\"")
+        );
+    }
+
+    #[test]
+    fn display_is_what_restrict_reads() {
+        assert_eq!(FULL.restrict(&FULL.to_string()), Ok(FULL));
+        assert_eq!(Caps::NONE.to_string(), "none");
+    }
+}

@@ -1,0 +1,358 @@
+//! An open device: allocation under error scopes, faults as errors, counters for tests.
+
+use crate::error::{Error, Result};
+use crate::gpu::Caps;
+use crate::gpu::adapter::{self, AdapterReport, DeviceType, Selection};
+use crate::gpu::kernel::Variant;
+use crate::gpu::pipeline::{Pipeline, PipelineCache};
+use crate::gpu::tensor::{Buffer, DType, Tensor};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Windows of a buffer that a kernel binds are at most this large, whatever the adapter offers:
+/// several drivers are slow or wrong beyond it.
+const MAX_BINDING_BYTES: u64 = 128 << 20;
+
+/// How to open a device. [`OpenOptions::from_env`] reads the two test switches.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Which adapter.
+    pub selection: Selection,
+    /// Keep only these capabilities (see [`Caps::restrict`]); `None` keeps all.
+    pub caps: Option<String>,
+    /// Lowers the largest binding, in bytes, so that tests see tensors in several shards.
+    pub max_binding: Option<u64>,
+    /// Shaders with bounds checks and bounded loops.
+    pub checked: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            selection: Selection::default(),
+            caps: None,
+            max_binding: None,
+            checked: true,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// The defaults, with `NELUMBO_CAPS` and `NELUMBO_MAX_BINDING` (bytes) applied.
+    ///
+    /// # Errors
+    /// [`Error::Request`] naming the variable.
+    pub fn from_env() -> Result<OpenOptions> {
+        let mut options = OpenOptions {
+            caps: std::env::var("NELUMBO_CAPS").ok(),
+            ..OpenOptions::default()
+        };
+        if let Ok(value) = std::env::var("NELUMBO_MAX_BINDING") {
+            let bytes = value.parse().map_err(|_| {
+                Error::request(
+                    "NELUMBO_MAX_BINDING",
+                    format!("\"{value}\" is not a number of bytes"),
+                )
+            })?;
+            options.max_binding = Some(bytes);
+        }
+        Ok(options)
+    }
+}
+
+/// How often something was done since the device was opened. A decode step may only move `submits`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Buffers created.
+    pub buffers: u64,
+    /// Bytes of all buffers created.
+    pub buffer_bytes: u64,
+    /// Bind groups created.
+    pub bind_groups: u64,
+    /// Compute pipelines created.
+    pub pipelines: u64,
+    /// Command buffers submitted.
+    pub submits: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct CounterCells {
+    pub buffers: AtomicU64,
+    pub buffer_bytes: AtomicU64,
+    pub bind_groups: AtomicU64,
+    pub pipelines: AtomicU64,
+    pub submits: AtomicU64,
+}
+
+/// The first thing that went wrong on the device; everything after it is a consequence.
+type Fault = Arc<Mutex<Option<Error>>>;
+
+/// An open device with its queue and pipelines. Cheap to share behind an [`Arc`].
+pub struct Gpu {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) counters: CounterCells,
+    pub(crate) pipelines: PipelineCache,
+    fault: Fault,
+    report: AdapterReport,
+    caps: Caps,
+    max_binding_bytes: u64,
+    checked: bool,
+}
+
+impl Gpu {
+    /// Opens the adapter that `options` select.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`] when none fits, [`Error::Device`] when the driver refuses it.
+    pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
+        let candidates = adapter::candidates();
+        let reports: Vec<AdapterReport> = candidates.iter().map(|c| c.report.clone()).collect();
+        let index = adapter::choose(&reports, &options.selection)?;
+        let candidate = candidates
+            .into_iter()
+            .nth(index)
+            .expect("choose returns an index of the list");
+        Gpu::open_candidate(candidate, options)
+    }
+
+    fn open_candidate(candidate: adapter::Candidate, options: &OpenOptions) -> Result<Arc<Gpu>> {
+        let adapter::Candidate { adapter, report } = candidate;
+        let mut caps = report.caps;
+        if let Some(allowed) = &options.caps {
+            caps = caps
+                .restrict(allowed)
+                .map_err(|problem| Error::request("NELUMBO_CAPS", problem))?;
+        }
+        let limits = adapter.limits();
+        let device_limit = limits
+            .max_storage_buffer_binding_size
+            .min(limits.max_buffer_size);
+        let max_binding_bytes = options
+            .max_binding
+            .unwrap_or(MAX_BINDING_BYTES)
+            .min(MAX_BINDING_BYTES)
+            .min(device_limit)
+            & !255;
+        if max_binding_bytes < 1 << 20 {
+            return Err(Error::request(
+                "NELUMBO_MAX_BINDING",
+                format!("{max_binding_bytes} bytes, at least 1048576 are needed"),
+            ));
+        }
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("nelumbo"),
+            required_features: adapter.features() & adapter::wanted_features(),
+            required_limits: limits,
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        }))
+        .map_err(|e| Error::Device {
+            message: format!("{}: {e}", report.name),
+        })?;
+        let fault = watch(&device);
+        Ok(Arc::new(Gpu {
+            pipelines: PipelineCache::new(&device),
+            counters: CounterCells::default(),
+            device,
+            queue,
+            fault,
+            report,
+            caps,
+            max_binding_bytes,
+            checked: options.checked,
+        }))
+    }
+
+    /// The adapter behind this device.
+    pub fn report(&self) -> &AdapterReport {
+        &self.report
+    }
+
+    /// What kernels may use: the adapter's capabilities after `NELUMBO_CAPS`.
+    pub fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    /// Whether kernels run on the CPU, which likes other shapes of the same work.
+    pub fn is_software(&self) -> bool {
+        self.report.device_type == DeviceType::Software
+    }
+
+    /// The largest window a kernel may bind, in bytes; a multiple of 256.
+    pub fn max_binding_bytes(&self) -> u64 {
+        self.max_binding_bytes
+    }
+
+    /// Whether shaders carry bounds checks.
+    pub fn checked(&self) -> bool {
+        self.checked
+    }
+
+    /// A snapshot of the counters.
+    pub fn counters(&self) -> Counters {
+        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Counters {
+            buffers: read(&self.counters.buffers),
+            buffer_bytes: read(&self.counters.buffer_bytes),
+            bind_groups: read(&self.counters.bind_groups),
+            pipelines: read(&self.counters.pipelines),
+            submits: read(&self.counters.submits),
+        }
+    }
+
+    /// A zeroed tensor with a buffer of its own.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] naming `label`; [`Error::DoesNotFit`] when it is over the binding limit.
+    pub fn tensor(&self, label: &str, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+        let bytes = Tensor::bytes_for(dtype, dims);
+        if bytes > self.max_binding_bytes {
+            return Err(Error::DoesNotFit {
+                what: label.to_owned(),
+                needed_bytes: bytes,
+                available_bytes: self.max_binding_bytes,
+                advice: "it is over the largest storage binding of this adapter; a smaller --batch-size or --ctx-size helps".to_owned(),
+            });
+        }
+        let usage = wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_DST
+            | wgpu::BufferUsages::COPY_SRC;
+        Ok(Tensor::whole(
+            self.buffer(label, bytes, usage)?,
+            dtype,
+            dims,
+        ))
+    }
+
+    /// A buffer of `bytes`, rounded up to 4, under error scopes.
+    pub(crate) fn buffer(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<Arc<Buffer>> {
+        let size = bytes.next_multiple_of(4).max(4);
+        let refused = || Error::OutOfMemory {
+            what: label.to_owned(),
+            bytes: size,
+        };
+        if size > self.device.limits().max_buffer_size {
+            return Err(refused());
+        }
+        let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
+        let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        let invalid = pollster::block_on(validation.pop());
+        let exhausted = pollster::block_on(memory.pop());
+        self.check()?;
+        if exhausted.is_some() {
+            return Err(refused());
+        }
+        if let Some(error) = invalid {
+            return Err(Error::Device {
+                message: format!("{label}: {error}"),
+            });
+        }
+        self.counters.buffers.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .buffer_bytes
+            .fetch_add(size, Ordering::Relaxed);
+        Ok(Buffer::new(raw))
+    }
+
+    /// The compiled pipeline of `variant`, made at its first use.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] naming kernel and parts.
+    pub fn pipeline(&self, variant: &Variant) -> Result<Arc<Pipeline>> {
+        self.pipelines.get(self, variant)
+    }
+
+    /// Reports the first fault the device has told of, if any. Every wait ends with it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`], [`Error::OutOfMemory`] or [`Error::Device`]; the same one each time.
+    pub fn check(&self) -> Result<()> {
+        match &*self.fault.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => Ok(()),
+            Some(Error::DeviceLost { reason }) => Err(Error::DeviceLost {
+                reason: reason.clone(),
+            }),
+            Some(Error::OutOfMemory { what, bytes }) => Err(Error::OutOfMemory {
+                what: what.clone(),
+                bytes: *bytes,
+            }),
+            Some(other) => Err(Error::Device {
+                message: other.to_string(),
+            }),
+        }
+    }
+
+    /// Waits until everything submitted so far is done. The one place that blocks on the device.
+    ///
+    /// # Errors
+    /// What [`Gpu::check`] tells, or [`Error::Device`] after the time limit.
+    pub fn wait(&self) -> Result<()> {
+        let timeout = Duration::from_secs(if self.is_software() { 300 } else { 30 });
+        let polled = self.device.poll(wgpu::PollType::Wait {
+            submission_index: None,
+            timeout: Some(timeout),
+        });
+        self.check()?;
+        match polled {
+            Ok(_) => Ok(()),
+            Err(wgpu::PollError::Timeout) => Err(Error::Device {
+                message: format!("no answer within {} s", timeout.as_secs()),
+            }),
+            Err(other) => Err(Error::Device {
+                message: other.to_string(),
+            }),
+        }
+    }
+
+    /// Destroys the device as a driver reset would; for tests of device loss.
+    pub fn destroy(&self) {
+        self.device.destroy();
+    }
+}
+
+/// Installs the two callbacks before anything is allocated: without them wgpu panics.
+fn watch(device: &wgpu::Device) -> Fault {
+    let fault = Fault::default();
+    let keep_first = |fault: &Fault, error: Error| {
+        let mut slot = fault.lock().unwrap_or_else(PoisonError::into_inner);
+        log::error!("{error}");
+        slot.get_or_insert(error);
+    };
+    let on_error = fault.clone();
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        let error = match error {
+            wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory {
+                what: "a device operation".to_owned(),
+                bytes: 0,
+            },
+            other => Error::Device {
+                message: other.to_string(),
+            },
+        };
+        keep_first(&on_error, error);
+    }));
+    let on_loss = fault.clone();
+    device.set_device_lost_callback(move |reason, message| {
+        keep_first(
+            &on_loss,
+            Error::DeviceLost {
+                reason: format!("{reason:?}: {message}"),
+            },
+        );
+    });
+    fault
+}

@@ -1,0 +1,34 @@
+//! The device, its buffers, and how a kernel gets onto it. The only module that names wgpu or naga.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`caps`] | what an adapter can do, as independent facts |
+//! | [`adapter`] | which adapters there are, and which one is used |
+//! | [`device`] | an open device: allocation, faults, counters |
+//! | [`tensor`] | a window of a buffer with a shape |
+//! | [`transfer`] | host to device and back |
+//! | [`kernel`] | a kernel's parts and parameters; a variant of it |
+//! | [`reflect`] | what the composed WGSL says of itself |
+//! | [`pipeline`] | compiled variants, made once each |
+//! | [`recorder`] | dispatches in order, one submit |
+//!
+//! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
+//! [`Readback::wait`] for a few token ids.
+
+pub mod adapter;
+pub mod caps;
+pub mod device;
+pub mod kernel;
+pub mod pipeline;
+pub mod recorder;
+pub mod reflect;
+pub mod tensor;
+pub mod transfer;
+
+pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
+pub use caps::Caps;
+pub use device::{Counters, Gpu, OpenOptions};
+pub use kernel::{Kernel, Params, Part, Target, Variant};
+pub use recorder::Recorder;
+pub use tensor::{DType, Tensor};
+pub use transfer::Readback;

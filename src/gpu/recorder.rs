@@ -1,0 +1,247 @@
+//! Dispatches in order, then one submit.
+//!
+//! A recorder lives as long as the model that uses it: its parameter ring and its bind groups are
+//! made once, so that a step that records the same dispatches again creates nothing.
+
+use crate::error::{Error, Result};
+use crate::gpu::device::Gpu;
+use crate::gpu::kernel::{Params, Variant};
+use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
+use crate::gpu::tensor::{Buffer, Tensor};
+use crate::gpu::transfer::Readback;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Dispatches that fit one submit; [`Recorder::dispatch`] asserts it.
+const RING_SLOTS: usize = 4096;
+
+/// The most workgroups of one dimension; larger grids are folded by [`grid`].
+const MAX_GROUPS: u32 = 65_535;
+
+/// `count` workgroups as a grid. Kernels read their number as `id.y * num_workgroups.x + id.x`, and
+/// check it against their own count, since the last row may be partly beyond it.
+pub fn grid(count: usize) -> [u32; 3] {
+    let count = u32::try_from(count).expect("a grid has under 2^32 workgroups");
+    let rows = count.div_ceil(MAX_GROUPS).max(1);
+    [count.div_ceil(rows), rows, 1]
+}
+
+/// Pipeline, then buffer, offset and size of each tensor.
+type GroupKey = (u64, [(u64, u64, u64); MAX_BINDINGS]);
+
+/// Records dispatches into one command buffer at a time.
+pub struct Recorder {
+    gpu: Arc<Gpu>,
+    ring: Arc<Buffer>,
+    params_group: wgpu::BindGroup,
+    params: Vec<u8>,
+    groups: HashMap<GroupKey, wgpu::BindGroup>,
+    open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
+    failed: Option<Error>,
+}
+
+impl Recorder {
+    /// A recorder with nothing recorded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn new(gpu: &Arc<Gpu>) -> Result<Recorder> {
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let ring = gpu.buffer("params ring", RING_SLOTS as u64 * PARAMS_BYTES, usage)?;
+        Ok(Recorder {
+            params_group: gpu.pipelines.params_group(&gpu.device, &ring.raw),
+            gpu: gpu.clone(),
+            ring,
+            params: Vec::with_capacity(RING_SLOTS * PARAMS_BYTES as usize),
+            groups: HashMap::new(),
+            open: None,
+            failed: None,
+        })
+    }
+
+    /// The device that is recorded for.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Writes `bytes` (a multiple of 4) to the start of `tensor` before anything of this submit runs.
+    pub fn write(&mut self, tensor: &Tensor, bytes: &[u8]) {
+        assert!(
+            bytes.len() as u64 <= tensor.bytes,
+            "{} bytes into {}",
+            bytes.len(),
+            tensor.bytes
+        );
+        self.gpu
+            .queue
+            .write_buffer(&tensor.buffer.raw, tensor.offset, bytes);
+    }
+
+    /// Records one dispatch of `workgroups`. `tensors` are named as in the WGSL and in its order.
+    /// What goes wrong is told by [`Recorder::submit`].
+    ///
+    /// # Panics
+    /// When names, order or count differ from the shader's, or a limit of the call is broken: that
+    /// is a bug of the caller.
+    pub fn dispatch<P: Params>(
+        &mut self,
+        variant: &Variant,
+        tensors: &[(&str, &Tensor)],
+        params: P,
+        workgroups: [u32; 3],
+    ) {
+        if self.failed.is_some() || workgroups.contains(&0) {
+            return;
+        }
+        let pipeline = match self.gpu.pipeline(variant) {
+            Ok(pipeline) => pipeline,
+            Err(error) => {
+                self.failed = Some(error);
+                return;
+            }
+        };
+        let names: Vec<&str> = pipeline.bindings.iter().map(|b| b.name.as_str()).collect();
+        assert!(
+            tensors.iter().map(|t| t.0).eq(names.iter().copied()),
+            "{variant}: {:?} for {names:?}",
+            tensors.iter().map(|t| t.0).collect::<Vec<_>>()
+        );
+        assert!(
+            workgroups.iter().all(|&n| n <= MAX_GROUPS),
+            "{variant}: {workgroups:?} workgroups"
+        );
+        assert_eq!(
+            size_of::<P>(),
+            pipeline.params_bytes as usize,
+            "{variant}: size of params"
+        );
+
+        let offset = self.params.len() as u32;
+        assert!(
+            offset < (RING_SLOTS * PARAMS_BYTES as usize) as u32,
+            "over {RING_SLOTS} dispatches in one submit"
+        );
+        self.params.extend_from_slice(bytemuck::bytes_of(&params));
+        self.params
+            .resize(offset as usize + PARAMS_BYTES as usize, 0);
+
+        let key = group_key(&pipeline, tensors);
+        if !self.groups.contains_key(&key) {
+            let group = bind_group(&self.gpu, &pipeline, tensors);
+            self.groups.insert(key, group);
+        }
+        let group = &self.groups[&key];
+        let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
+        let pass = pass.get_or_insert_with(|| {
+            encoder
+                .begin_compute_pass(&wgpu::ComputePassDescriptor::default())
+                .forget_lifetime()
+        });
+        pass.set_pipeline(&pipeline.raw);
+        pass.set_bind_group(0, group, &[]);
+        pass.set_bind_group(1, &self.params_group, &[offset]);
+        pass.dispatch_workgroups(workgroups[0], workgroups[1], workgroups[2]);
+    }
+
+    /// Records a copy of `tensor` to the host, after everything recorded so far.
+    pub fn read_back(&mut self, tensor: &Tensor, readback: &Readback) {
+        let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
+        *pass = None; // a copy stands outside of passes
+        readback.copy(encoder, tensor);
+    }
+
+    /// Records a copy of the whole of `from` into `to`.
+    pub fn copy(&mut self, from: &Tensor, to: &Tensor) {
+        assert_eq!(
+            from.bytes,
+            to.bytes,
+            "copy of {:?} to {:?}",
+            from.shape(),
+            to.shape()
+        );
+        let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
+        *pass = None;
+        encoder.copy_buffer_to_buffer(
+            &from.buffer.raw,
+            from.offset,
+            &to.buffer.raw,
+            to.offset,
+            from.bytes,
+        );
+    }
+
+    /// Submits what was recorded, and starts anew. Does not wait.
+    ///
+    /// # Errors
+    /// What went wrong while recording, or what the device reports.
+    pub fn submit(&mut self) -> Result<()> {
+        let open = self.open.take();
+        if let Some(error) = self.failed.take() {
+            self.params.clear();
+            return Err(error);
+        }
+        if let Some((encoder, pass)) = open {
+            drop(pass);
+            if !self.params.is_empty() {
+                self.gpu.queue.write_buffer(&self.ring.raw, 0, &self.params);
+                self.params.clear();
+            }
+            self.gpu.queue.submit([encoder.finish()]);
+            self.gpu.counters.submits.fetch_add(1, Ordering::Relaxed);
+        }
+        self.gpu.check()
+    }
+}
+
+fn open(gpu: &Gpu) -> wgpu::CommandEncoder {
+    gpu.device
+        .create_command_encoder(&wgpu::CommandEncoderDescriptor {
+            label: Some("step"),
+        })
+}
+
+fn group_key(pipeline: &Pipeline, tensors: &[(&str, &Tensor)]) -> GroupKey {
+    let mut windows = [(0, 0, 0); MAX_BINDINGS];
+    for (window, (_, tensor)) in windows.iter_mut().zip(tensors) {
+        *window = (tensor.buffer.id, tensor.offset, tensor.bytes);
+    }
+    (pipeline.id, windows)
+}
+
+fn bind_group(gpu: &Gpu, pipeline: &Pipeline, tensors: &[(&str, &Tensor)]) -> wgpu::BindGroup {
+    let entries: Vec<wgpu::BindGroupEntry> = pipeline
+        .bindings
+        .iter()
+        .zip(tensors)
+        .map(|(binding, (_, tensor))| wgpu::BindGroupEntry {
+            binding: binding.index,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &tensor.buffer.raw,
+                offset: tensor.offset,
+                size: wgpu::BufferSize::new(tensor.bytes),
+            }),
+        })
+        .collect();
+    gpu.counters.bind_groups.fetch_add(1, Ordering::Relaxed);
+    gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: None,
+        layout: &pipeline.tensors_layout,
+        entries: &entries,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grid;
+
+    #[test]
+    fn a_grid_covers_its_count_with_the_fewest_spare_groups() {
+        for count in [1, 2, 65_535, 65_536, 131_071, 1 << 24] {
+            let [x, y, z] = grid(count).map(|n| n as usize);
+            assert!(x <= 65_535 && y <= 65_535 && z == 1, "{count}");
+            assert!(x * y >= count && x * y - count < y, "{count}: {x} x {y}");
+        }
+        assert_eq!(grid(0), [0, 1, 1]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Between host and device: uploads in bounded pieces, and small read-backs without allocation.
+
+use crate::error::{Error, Result};
+use crate::gpu::device::Gpu;
+use crate::gpu::tensor::{Buffer, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// wgpu stages what is written until the next submit: bounding a piece bounds the host's memory.
+const UPLOAD_PIECE_BYTES: usize = 16 << 20;
+
+impl Gpu {
+    /// Writes `bytes` at `offset` (both multiples of 4) into `tensor`, and waits once per 16 MiB so
+    /// that no more than that is staged.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// When the bytes leave the tensor.
+    pub fn upload(&self, tensor: &Tensor, offset: u64, bytes: &[u8]) -> Result<()> {
+        assert!(
+            offset + bytes.len() as u64 <= tensor.bytes,
+            "{offset}+{} into {} bytes",
+            bytes.len(),
+            tensor.bytes
+        );
+        let mut at = tensor.offset + offset;
+        for piece in bytes.chunks(UPLOAD_PIECE_BYTES) {
+            self.queue.write_buffer(&tensor.buffer.raw, at, piece);
+            at += piece.len() as u64;
+            if piece.len() == UPLOAD_PIECE_BYTES {
+                self.flush_uploads()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Submits what was uploaded and waits, so that the staging memory is free again.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn flush_uploads(&self) -> Result<()> {
+        self.queue.submit([]);
+        self.wait()
+    }
+
+    /// All bytes of a tensor, by way of a buffer made for it. For tests and reports, not for steps.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn download(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let readback = Readback::new(self, tensor.bytes)?;
+        let mut encoder = self
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        readback.copy(&mut encoder, tensor);
+        self.queue.submit([encoder.finish()]);
+        readback.wait(self, <[u8]>::to_vec)
+    }
+
+    /// [`Gpu::download`] for elements of four bytes.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn download_as<T: bytemuck::Pod>(&self, tensor: &Tensor) -> Result<Vec<T>> {
+        Ok(bytemuck::pod_collect_to_vec(&self.download(tensor)?))
+    }
+}
+
+/// A host-visible buffer that results are copied to, kept for many steps.
+pub struct Readback {
+    buffer: Arc<Buffer>,
+    capacity: u64,
+}
+
+impl Readback {
+    /// Room for `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn new(gpu: &Gpu, bytes: u64) -> Result<Readback> {
+        let capacity = bytes.next_multiple_of(4);
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        Ok(Readback {
+            buffer: gpu.buffer("readback", capacity, usage)?,
+            capacity,
+        })
+    }
+
+    pub(crate) fn copy(&self, encoder: &mut wgpu::CommandEncoder, tensor: &Tensor) {
+        assert!(
+            tensor.bytes <= self.capacity,
+            "{} bytes into a read-back of {}",
+            tensor.bytes,
+            self.capacity
+        );
+        encoder.copy_buffer_to_buffer(
+            &tensor.buffer.raw,
+            tensor.offset,
+            &self.buffer.raw,
+            0,
+            tensor.bytes,
+        );
+    }
+
+    /// Waits for the last copy into it, and shows the whole buffer to `read`.
+    ///
+    /// # Errors
+    /// What the device reports; never stale data after a fault.
+    pub fn wait<T>(&self, gpu: &Gpu, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        const PENDING: u8 = 0;
+        const MAPPED: u8 = 1;
+        const FAILED: u8 = 2;
+        let state = Arc::new(AtomicU8::new(PENDING));
+        let done = state.clone();
+        self.buffer
+            .raw
+            .map_async(wgpu::MapMode::Read, .., move |result| {
+                done.store(
+                    if result.is_ok() { MAPPED } else { FAILED },
+                    Ordering::Release,
+                );
+            });
+        gpu.wait()?;
+        if state.load(Ordering::Acquire) != MAPPED {
+            return Err(Error::Device {
+                message: "a result could not be read back".to_owned(),
+            });
+        }
+        let view = self
+            .buffer
+            .raw
+            .get_mapped_range(..)
+            .map_err(|e| Error::Device {
+                message: e.to_string(),
+            })?;
+        let value = read(&view);
+        drop(view);
+        self.buffer.raw.unmap();
+        Ok(value)
+    }
+}

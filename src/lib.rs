@@ -1,0 +1,6 @@
+//! nelumbo: a portable GPU inference runtime for large language models.
+
+pub mod error;
+pub mod gpu;
+
+pub use error::{Error, Result};
