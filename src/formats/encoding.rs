@@ -127,7 +127,10 @@ impl Encoding {
         known
             .chain(OTHER_GGUF_TYPES)
             .find(|&(id, _)| id == type_id)
-            .map_or_else(|| format!("unknown type {type_id}"), |(_, name)| name.into())
+            .map_or_else(
+                || format!("unknown type {type_id}"),
+                |(_, name)| name.into(),
+            )
     }
 
     /// Comma separated names of what a GGUF tensor may be stored as.
@@ -294,9 +297,7 @@ mod tests {
         assert_eq!(decoded(Encoding::F32, &bytes, 4), f32s);
 
         // 1, -2, largest half, smallest half (2^-24), a third rounded to half.
-        let bytes = [
-            0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x55, 0x35,
-        ];
+        let bytes = [0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x55, 0x35];
         let expected = [1.0, -2.0, 65504.0, 5.960_464_5e-8, 0.333_251_95];
         assert_eq!(decoded(Encoding::F16, &bytes, 5), expected);
 

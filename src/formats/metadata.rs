@@ -196,7 +196,7 @@ impl Metadata {
     pub(super) fn read(cursor: &mut Cursor<'_>, num_keys: u64) -> Result<Metadata> {
         let mut values = BTreeMap::new();
         for idx in 0..num_keys {
-            let key = cursor.string(&format!("name of key {idx}"), u64::from(u16::MAX))?;
+            let key = cursor.string(format_args!("name of key {idx}"), u64::from(u16::MAX))?;
             if key.is_empty() {
                 return Err(cursor.error(&format!("key {idx}"), "has an empty name"));
             }
