@@ -2,5 +2,7 @@
 
 pub mod error;
 pub mod gpu;
+pub mod kernels;
+pub mod quant;
 
 pub use error::{Error, Result};

@@ -110,6 +110,13 @@ impl Tensor {
         }
     }
 
+    /// Everything of the buffer this tensor is a window of, as words.
+    #[must_use]
+    pub fn whole_buffer(&self) -> Tensor {
+        let words = (self.buffer.raw.size() / 4) as usize;
+        Tensor::whole(self.buffer.clone(), DType::U32, &[words])
+    }
+
     /// The shape.
     ///
     /// # Panics

@@ -1,0 +1,316 @@
+//! One list of cases answers four questions: is a kernel right, how fast is it, does this adapter
+//! support it, where do two backends differ.
+//!
+//! A case owns its inputs, the exact result with a bound per element, and its bytes and flops. Each
+//! tensor is put between two guard zones; outputs are filled with a pattern that is no valid result.
+//! So "wrote nothing", "wrote past the end" and "wrote to an input" are failures.
+
+use crate::error::Result;
+use crate::gpu::{Caps, DType, Gpu, Kernel, Recorder, Tensor};
+use std::sync::Arc;
+
+/// Unit roundoff of f32.
+pub const U: f64 = 1.0 / (1 << 24) as f64;
+
+/// What outputs hold before the kernel runs: a NaN as f32, no plausible index as u32.
+const POISON: u32 = 0x7FC0_BEEF;
+const GUARD: u32 = 0xA5A5_5A5A;
+const GUARD_BYTES: u64 = 1024;
+
+/// The error bound of a sum of products: `2 * gamma(n) * sum |a b|` with `n` serial steps
+/// (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1).
+pub fn dot_bound(steps: usize, abs_sum: f64) -> f64 {
+    let n = (steps + 3) as f64 * U;
+    2.0 * n / (1.0 - n) * abs_sum + 1e-30
+}
+
+/// Numbers for cases: seeded, the same everywhere (splitmix64).
+pub struct Data(u64);
+
+impl Data {
+    /// A stream of its own for each seed.
+    pub fn new(seed: u64) -> Data {
+        Data(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5851_F42D_4C95_7F2D)
+    }
+
+    /// The next 64 bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `0..n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// Uniform in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// `n` values, about normally distributed, none beyond 4 deviations.
+    pub fn normal(&mut self, n: usize) -> Vec<f32> {
+        (0..n)
+            .map(|_| {
+                let sum: f64 = (0..8).map(|_| self.unit()).sum();
+                ((sum - 4.0) * (12.0f64 / 8.0).sqrt()) as f32
+            })
+            .collect()
+    }
+}
+
+/// What a tensor must hold afterwards.
+pub enum Expect {
+    /// An input: not a bit may change.
+    Unchanged,
+    /// f32 elements, each within its bound of the exact value.
+    F32 {
+        /// Exact values.
+        values: Vec<f64>,
+        /// Permitted distance of each.
+        bound: Vec<f64>,
+    },
+    /// These bytes exactly.
+    Bytes(Vec<u8>),
+    /// Whatever this accepts; it says what is wrong.
+    Judge(Judge),
+}
+
+/// Looks at a tensor's bytes and says what is wrong with them.
+pub type Judge = Box<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
+/// One tensor of a case.
+pub struct CaseTensor {
+    /// Its name in the case.
+    pub name: &'static str,
+    /// Element type.
+    pub dtype: DType,
+    /// Shape.
+    pub dims: Vec<usize>,
+    /// Bytes before the run; `None` is poison.
+    pub init: Option<Vec<u8>>,
+    /// What it must hold after the run.
+    pub expect: Expect,
+}
+
+impl CaseTensor {
+    /// An input of any type.
+    pub fn input(name: &'static str, dtype: DType, dims: &[usize], bytes: Vec<u8>) -> CaseTensor {
+        assert_eq!(Tensor::bytes_for(dtype, dims), bytes.len() as u64, "{name}: {dims:?}");
+        CaseTensor { name, dtype, dims: dims.to_vec(), init: Some(bytes), expect: Expect::Unchanged }
+    }
+
+    /// An input of floats.
+    pub fn f32(name: &'static str, dims: &[usize], values: &[f32]) -> CaseTensor {
+        CaseTensor::input(name, DType::F32, dims, bytemuck::cast_slice(values).to_vec())
+    }
+
+    /// An input of words.
+    pub fn u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
+        CaseTensor::input(name, DType::U32, dims, bytemuck::cast_slice(values).to_vec())
+    }
+
+    /// An output of floats that starts as poison.
+    pub fn output_f32(name: &'static str, dims: &[usize], values: Vec<f64>, bound: Vec<f64>) -> CaseTensor {
+        assert_eq!(values.len(), bound.len(), "{name}");
+        CaseTensor { name, dtype: DType::F32, dims: dims.to_vec(), init: None, expect: Expect::F32 { values, bound } }
+    }
+
+    /// An output that must hold exactly these words.
+    pub fn output_u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
+        let expect = Expect::Bytes(bytemuck::cast_slice(values).to_vec());
+        CaseTensor { name, dtype: DType::U32, dims: dims.to_vec(), init: None, expect }
+    }
+
+    /// The same tensor, holding `bytes` before the run: for kernels that work in place.
+    #[must_use]
+    pub fn starting_as(mut self, bytes: Vec<u8>) -> CaseTensor {
+        self.init = Some(bytes);
+        self
+    }
+
+    /// The same tensor, judged by `judge`.
+    #[must_use]
+    pub fn judged(mut self, judge: impl Fn(&[u8]) -> Result<(), String> + Send + Sync + 'static) -> CaseTensor {
+        self.expect = Expect::Judge(Box::new(judge));
+        self
+    }
+}
+
+/// The tensors of a case on a device, by name.
+pub struct Tensors(Vec<(&'static str, Tensor)>);
+
+impl Tensors {
+    /// The tensor of that name.
+    ///
+    /// # Panics
+    /// When the case has none.
+    pub fn get(&self, name: &str) -> &Tensor {
+        self.find(name).unwrap_or_else(|| panic!("the case has no tensor {name}"))
+    }
+
+    /// The tensor of that name, if the case has one.
+    pub fn find(&self, name: &str) -> Option<&Tensor> {
+        self.0.iter().find(|(n, _)| *n == name).map(|(_, tensor)| tensor)
+    }
+}
+
+type Record = Box<dyn Fn(&mut Recorder, &Tensors) + Send + Sync>;
+
+/// What one kernel must do on one shape.
+pub struct Case {
+    /// The kernel.
+    pub kernel: &'static Kernel,
+    /// Shape and choices, in words.
+    pub name: String,
+    /// Smallest subgroup it needs; 0 for a case without subgroup operations.
+    pub subgroup: u32,
+    /// Floating-point operations.
+    pub flops: f64,
+    /// Bytes that must move at least.
+    pub bytes: f64,
+    tensors: Vec<CaseTensor>,
+    record: Record,
+}
+
+impl Case {
+    /// A case without tensors; `record` is set last.
+    pub fn new(kernel: &'static Kernel, name: String) -> Case {
+        let record = Box::new(|_: &mut Recorder, _: &Tensors| panic!("a case records something"));
+        Case { kernel, name, subgroup: 0, flops: 0.0, bytes: 0.0, tensors: Vec::new(), record }
+    }
+
+    /// With one more tensor.
+    #[must_use]
+    pub fn tensor(mut self, tensor: CaseTensor) -> Case {
+        self.tensors.push(tensor);
+        self
+    }
+
+    /// With its work: operations and bytes.
+    #[must_use]
+    pub fn work(mut self, flops: f64, bytes: f64) -> Case {
+        (self.flops, self.bytes) = (flops, bytes);
+        self
+    }
+
+    /// Only for adapters whose subgroups have at least `size` invocations.
+    #[must_use]
+    pub fn needs_subgroup(mut self, size: u32) -> Case {
+        self.subgroup = size;
+        self
+    }
+
+    /// How it is dispatched: by the kernel's own `record`.
+    #[must_use]
+    pub fn record(mut self, record: impl Fn(&mut Recorder, &Tensors) + Send + Sync + 'static) -> Case {
+        self.record = Box::new(record);
+        self
+    }
+
+    /// Why it cannot run with `caps`, if it cannot.
+    pub fn missing(&self, caps: Caps) -> Option<String> {
+        let size = caps.subgroup.unwrap_or(0);
+        (size < self.subgroup).then(|| format!("needs subgroups of {}, has {size}", self.subgroup))
+    }
+
+    /// Puts the tensors on `gpu`, between guards.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn upload(&self, gpu: &Gpu) -> Result<Tensors> {
+        let tensors = self.tensors.iter().map(|t| Ok((t.name, t.upload(gpu)?))).collect::<Result<Vec<_>>>()?;
+        Ok(Tensors(tensors))
+    }
+
+    /// Records the case's dispatches.
+    pub fn dispatch(&self, rec: &mut Recorder, tensors: &Tensors) {
+        (self.record)(rec, tensors);
+    }
+
+    /// Runs it once and compares: the list of what is wrong, empty when all is right.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn run(&self, gpu: &Arc<Gpu>) -> Result<Vec<String>> {
+        let tensors = self.upload(gpu)?;
+        let mut rec = Recorder::new(gpu)?;
+        self.dispatch(&mut rec, &tensors);
+        rec.submit()?;
+        let mut wrong = Vec::new();
+        for (tensor, (_, on_device)) in self.tensors.iter().zip(&tensors.0) {
+            if let Err(problem) = tensor.verify(gpu, on_device)? {
+                wrong.push(format!("{} {}: {}: {problem}", self.kernel.name, self.name, tensor.name));
+            }
+        }
+        Ok(wrong)
+    }
+}
+
+impl CaseTensor {
+    fn upload(&self, gpu: &Gpu) -> Result<Tensor> {
+        let bytes = Tensor::bytes_for(self.dtype, &self.dims).next_multiple_of(4);
+        let padded = bytes.next_multiple_of(256);
+        let words = (padded + 2 * GUARD_BYTES) / 4;
+        let mut image = vec![GUARD; words as usize];
+        let body = &mut image[GUARD_BYTES as usize / 4..][..bytes as usize / 4];
+        body.fill(POISON);
+        if let Some(init) = &self.init {
+            bytemuck::cast_slice_mut::<u32, u8>(body)[..init.len()].copy_from_slice(init);
+        }
+        let whole = gpu.tensor(self.name, DType::U32, &[words as usize])?;
+        gpu.upload(&whole, 0, bytemuck::cast_slice(&image))?;
+        Ok(whole.window(GUARD_BYTES, self.dtype, &self.dims))
+    }
+
+    fn verify(&self, gpu: &Gpu, on_device: &Tensor) -> Result<Result<(), String>> {
+        let image = gpu.download(&on_device.whole_buffer())?;
+        let bytes = Tensor::bytes_for(self.dtype, &self.dims) as usize;
+        let (before, rest) = image.split_at(GUARD_BYTES as usize);
+        let (body, after) = rest.split_at(bytes);
+        let guard = GUARD.to_le_bytes();
+        let stray = |zone: &[u8]| zone.chunks_exact(4).position(|w| w != guard);
+        if let Some(at) = stray(before) {
+            return Ok(Err(format!("wrote {} words before its start", GUARD_BYTES as usize / 4 - at)));
+        }
+        if let Some(at) = stray(&after[bytes.next_multiple_of(4) - bytes..]) {
+            return Ok(Err(format!("wrote {} words past its end", at + 1)));
+        }
+        Ok(self.judge(body))
+    }
+
+    fn judge(&self, body: &[u8]) -> Result<(), String> {
+        match &self.expect {
+            Expect::Unchanged => same_bytes(body, self.init.as_deref().unwrap_or(&[])),
+            Expect::Bytes(expected) => same_bytes(body, expected),
+            Expect::Judge(judge) => judge(body),
+            Expect::F32 { values, bound } => {
+                let found: Vec<f32> = bytemuck::pod_collect_to_vec(body);
+                let wrong = |i: usize| {
+                    let distance = (f64::from(found[i]) - values[i]).abs();
+                    found[i].to_bits() == POISON || !(distance <= bound[i])
+                };
+                let count = (0..values.len()).filter(|&i| wrong(i)).count();
+                let Some(i) = (0..values.len()).find(|&i| wrong(i)) else { return Ok(()) };
+                let what = if found[i].to_bits() == POISON { "never written".to_owned() } else { format!("is {:e}", found[i]) };
+                Err(format!("element {i} {what}, expected {:e} +- {:e} ({count} of {} wrong)", values[i], bound[i], values.len()))
+            }
+        }
+    }
+}
+
+fn same_bytes(found: &[u8], expected: &[u8]) -> Result<(), String> {
+    assert_eq!(found.len(), expected.len(), "bytes of a case");
+    match found.iter().zip(expected).position(|(f, e)| f != e) {
+        None => Ok(()),
+        Some(at) => {
+            let word = at / 4 * 4;
+            let show = |b: &[u8]| format!("{:02x?}", &b[word..b.len().min(word + 4)]);
+            Err(format!("word {} is {}, expected {}", word / 4, show(found), show(expected)))
+        }
+    }
+}
