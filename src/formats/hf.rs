@@ -29,6 +29,8 @@ pub const INDEX_NAME: &str = "model.safetensors.index.json";
 const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
 const MAX_INDEX_BYTES: u64 = 16 << 20;
 const MAX_TEXT_BYTES: u64 = 4 << 20;
+/// Tensors in one index.
+const MAX_INDEXED: usize = 1 << 18;
 /// Every shard stays open while the model is loaded.
 const MAX_SHARDS: usize = 1_000;
 
@@ -73,6 +75,9 @@ impl HfDir {
 
     /// The JSON in a file of the directory, at most 4 MiB (64 MiB for `tokenizer.json`); `None` if
     /// there is no such file. A byte order mark is skipped.
+    ///
+    /// A parsed value can take some forty times the bytes of its text, so a tokenizer is better read
+    /// as text.
     ///
     /// # Errors
     /// [`Error::File`] with line and column if it is not JSON, or with the limit if it is too long;
@@ -189,6 +194,10 @@ impl<'de> Visitor<'de> for WeightMapVisitor {
         while let Some((tensor, shard)) = map.next_entry::<String, String>()? {
             if shards.contains_key(&tensor) {
                 let problem = format!("weight_map: tensor {tensor} appears twice");
+                return Err(A::Error::custom(problem));
+            }
+            if shards.len() == MAX_INDEXED {
+                let problem = format!("weight_map: more than {MAX_INDEXED} tensors");
                 return Err(A::Error::custom(problem));
             }
             shards.insert(tensor, shard);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata as Validated, TensorInfo as Record};
 use serde::de::value::StrDeserializer;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::checkpoint::{Checkpoint, Source, TensorInfo, num_elements};
@@ -24,6 +24,10 @@ use crate::error::{Error, Result};
 const LEN_BYTES: u64 = 8;
 /// The format's own limit.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// Tensors in one file; large models are split over many.
+const MAX_TENSORS: usize = 65_536;
+/// Dimensions of one tensor.
+const MAX_DIMENSIONS: usize = 8;
 /// The key of the free-form text that is no tensor.
 const METADATA_KEY: &str = "__metadata__";
 
@@ -106,8 +110,40 @@ fn read_header(path: &Path, data: &dyn ReadAt) -> Result<Vec<u8>> {
 #[derive(Deserialize)]
 struct Entry {
     dtype: String,
-    shape: Vec<usize>,
+    shape: Shape,
     data_offsets: (usize, usize),
+}
+
+/// Dimensions, refused beyond [`MAX_DIMENSIONS`] while they are read: a header of two bytes for each
+/// of millions of dimensions would otherwise take many times its size.
+struct Shape(Vec<usize>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Shape, D::Error> {
+        deserializer.deserialize_seq(ShapeVisitor)
+    }
+}
+
+struct ShapeVisitor;
+
+impl<'de> Visitor<'de> for ShapeVisitor {
+    type Value = Shape;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of dimensions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+        let mut shape = Vec::new();
+        while let Some(dimension) = seq.next_element()? {
+            if shape.len() == MAX_DIMENSIONS {
+                let problem = format!("more than {MAX_DIMENSIONS} dimensions");
+                return Err(A::Error::custom(problem));
+            }
+            shape.push(dimension);
+        }
+        Ok(Shape(shape))
+    }
 }
 
 fn parse(path: &Path, header: &[u8]) -> Result<Vec<(Entry, String)>> {
@@ -159,6 +195,10 @@ impl<'de> Visitor<'de> for &mut Header {
             self.current = Some(name.clone());
             if !seen.insert(name.clone()) {
                 return Err(A::Error::custom("the key appears twice in the header"));
+            }
+            if self.entries.len() == MAX_TENSORS {
+                let problem = format!("more than {MAX_TENSORS} tensors in one file");
+                return Err(A::Error::custom(problem));
             }
             if name == METADATA_KEY {
                 map.next_value_seed(FreeText(&mut self.current))?;
@@ -221,7 +261,7 @@ fn encoding(path: &Path, tensor: &str, dtype: &str) -> Result<Encoding> {
 fn record(entry: Entry, encoding: Encoding) -> Record {
     Record {
         dtype: dtype(encoding),
-        shape: entry.shape,
+        shape: entry.shape.0,
         data_offsets: entry.data_offsets,
     }
 }

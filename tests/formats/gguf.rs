@@ -399,3 +399,33 @@ fn m31_a_required_key_is_missing_or_of_another_type() {
         &["k: is a string", "an integer"],
     );
 }
+
+/// Arrays whose form in memory is larger than in the file.
+#[test]
+fn m23_arrays_that_swell_stay_bounded() {
+    let len = 4 << 20;
+    for (element_type, element_bytes) in [(8, 8), (0, 1), (7, 1)] {
+        let elements = vec![0; len * element_bytes];
+        let bytes = GgufWriter::new().array("k", element_type, len, &elements);
+        let bytes = bytes.finish();
+        let input_bytes = bytes.len();
+        let (result, peak) = memory::peak(|| read(bytes));
+        result.unwrap();
+        assert!(
+            peak <= memory::bound(input_bytes),
+            "{peak} for {input_bytes}"
+        );
+    }
+}
+
+#[test]
+fn m23_a_numeric_array_is_not_reserved_before_it_is_there() {
+    // 16 MiB of bytes, declared as 64 more than that.
+    let len = 16 << 20;
+    let bytes = GgufWriter::new()
+        .array("k", 0, len + 64, &vec![0; len])
+        .finish();
+    let (result, peak) = memory::peak(|| read(bytes));
+    refused(result, &["bad.gguf: k: ", "16777280"]);
+    assert!(peak < 1 << 20, "{peak}");
+}

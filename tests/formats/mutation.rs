@@ -122,11 +122,13 @@ fn every_truncation_of_a_safetensors_file_is_refused() {
     }
 }
 
+/// `PROPTEST_CASES` asks for longer runs.
 fn config(cases: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
     ProptestConfig {
-        cases,
+        cases: cases.max(default.cases),
         failure_persistence: None,
-        ..ProptestConfig::default()
+        ..default
     }
 }
 

@@ -259,3 +259,27 @@ fn m13_cut_in_the_last_tensor() {
     ];
     refused(read_entries(&entries, 11), &["tensor z: ", "5 are missing"]);
 }
+
+/// Headers whose parsed form would be many times their size.
+#[test]
+fn m22_headers_that_swell_stay_bounded() {
+    let dimensions = format!("[{}0]", "0,".repeat(20_000_000));
+    let many: Vec<_> = (0..400_000)
+        .map(|i| entry(&i.to_string(), "F32", "[0]", 0, 0))
+        .collect();
+    for (header, problem) in [
+        (
+            entry("w", "F32", &dimensions, 0, 0),
+            "more than 8 dimensions",
+        ),
+        (many.join(","), "more than 65536 tensors"),
+    ] {
+        let bytes = file(&format!("{{{header}}}"), 0);
+        let len = bytes.len();
+        let (result, peak) = memory::peak(|| read(bytes));
+        refused(result, &["bad.safetensors", problem]);
+        assert!(peak <= memory::bound(len), "{peak} for {len}");
+        // The header's text, plus what the permitted part of it takes.
+        assert!(peak <= len + (32 << 20), "{peak} for {len}");
+    }
+}
