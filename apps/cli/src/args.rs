@@ -1,0 +1,332 @@
+//! The command line as clap sees it: names, aliases, environment forms, ranges.
+//!
+//! Nothing here touches a file, a device or the network, so a wrong value ends the
+//! program before anything slow starts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::values::{self, Bias, OutputLen, Seed};
+
+/// Runs large language models on any GPU.
+#[derive(Debug, Parser)]
+#[command(name = "nelumbo", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every subcommand takes.
+#[derive(Debug, Clone, Args)]
+pub struct GlobalArgs {
+    /// Folder for downloaded models
+    #[arg(long, global = true, value_name = "DIR", env = "NELUMBO_CACHE")]
+    pub cache_dir: Option<PathBuf>,
+    /// Open no network connection and start no download tool
+    #[arg(long, global = true, env = "NELUMBO_OFFLINE", value_parser = FalseyValueParser::new())]
+    pub offline: bool,
+    /// More about what happens, on stderr; twice for debugging
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "NELUMBO_VERBOSE")]
+    pub verbose: u8,
+    /// No progress and no statistics; errors and warnings only
+    #[arg(short, long, global = true, env = "NELUMBO_QUIET", value_parser = FalseyValueParser::new())]
+    pub quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer one prompt
+    Run(Box<RunArgs>),
+    /// List the adapters that a model could run on
+    Devices {
+        /// One JSON array instead of a table
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        backend: BackendArgs,
+    },
+    /// Download a model by its name
+    Pull {
+        /// A name from the table of models, NAME or NAME:TAG
+        #[arg(value_name = "REF")]
+        reference: OsString,
+    },
+    /// List local models
+    #[command(visible_alias = "list")]
+    Ls {
+        /// One JSON array instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which graphics interface to use.
+#[derive(Debug, Clone, Args)]
+pub struct BackendArgs {
+    /// Use this interface and never fall back to another
+    #[arg(long, value_enum, env = "NELUMBO_BACKEND")]
+    pub backend: Option<BackendName>,
+}
+
+/// What `nelumbo run` takes.
+#[derive(Debug, Clone, Args)]
+#[command(override_usage = "nelumbo run [OPTIONS] MODEL [PROMPT]...\n       \
+                            nelumbo run [OPTIONS] -m MODEL [PROMPT]...")]
+pub struct RunArgs {
+    /// The model (unless -m or NELUMBO_MODEL names it), then the prompt
+    #[arg(value_name = "WORDS", hide = true)]
+    pub words: Vec<OsString>,
+    /// A GGUF file, a model directory, or a name (`nelumbo ls`, `nelumbo pull`)
+    #[arg(short, long, value_name = "MODEL", env = "NELUMBO_MODEL")]
+    pub model: Option<OsString>,
+
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    #[command(flatten)]
+    pub length: LengthArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Prompt")]
+pub struct PromptArgs {
+    /// The prompt
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        env = "NELUMBO_PROMPT"
+    )]
+    pub prompt: Option<OsString>,
+    /// Read the prompt from a file, `-` for stdin
+    #[arg(short, long, value_name = "FILE", env = "NELUMBO_FILE")]
+    pub file: Option<PathBuf>,
+    /// System message of the chat [also: -sys]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        env = "NELUMBO_SYSTEM"
+    )]
+    pub system: Option<OsString>,
+    /// Give the text to the model as it is, without the chat template
+    #[arg(long, env = "NELUMBO_RAW", value_parser = FalseyValueParser::new())]
+    pub raw: bool,
+    /// Stop where this text would appear; repeatable
+    #[arg(
+        short,
+        long,
+        value_name = "TEXT",
+        visible_alias = "stop",
+        allow_hyphen_values = true,
+        env = "NELUMBO_REVERSE_PROMPT"
+    )]
+    pub reverse_prompt: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Length")]
+pub struct LengthArgs {
+    /// Tokens to generate at most, -1 until the model ends or the context is full
+    #[arg(short = 'n', long, value_name = "N", visible_aliases = ["n-predict", "max-tokens"],
+          allow_negative_numbers = true, default_value = "-1", value_parser = values::output_len,
+          env = "NELUMBO_PREDICT")]
+    pub predict: OutputLen,
+    /// Context in tokens; by default what the model allows and the memory holds
+    #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
+          allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=values::MAX_CONTEXT),
+          env = "NELUMBO_CTX_SIZE")]
+    pub ctx_size: Option<u32>,
+    /// Prompt tokens in one step at most
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=65_536), env = "NELUMBO_BATCH_SIZE")]
+    pub batch_size: Option<u32>,
+    /// Go on after the model has ended its answer
+    #[arg(long, env = "NELUMBO_IGNORE_EOS", value_parser = FalseyValueParser::new())]
+    pub ignore_eos: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Randomness; 0 always takes the likeliest token
+    #[arg(long, value_name = "T", visible_alias = "temperature", default_value_t = 0.8,
+          allow_negative_numbers = true, value_parser = |s: &str| values::float(s, 0.0, 100.0),
+          env = "NELUMBO_TEMP")]
+    pub temp: f32,
+    /// Keep the K likeliest tokens, 0 for all
+    #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(0..=1_048_576), env = "NELUMBO_TOP_K")]
+    pub top_k: u32,
+    /// Keep the likeliest tokens that together have this probability, 1 for all
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_TOP_P")]
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest one, 0 for none
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_MIN_P")]
+    pub min_p: f32,
+    /// Divide the logits of tokens seen before by this, 1 for no change
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, 0.01, 100.0), env = "NELUMBO_REPEAT_PENALTY")]
+    pub repeat_penalty: f32,
+    /// Tokens that the three penalties look back, -1 for the whole context
+    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)),
+          env = "NELUMBO_REPEAT_LAST_N")]
+    pub repeat_last_n: i64,
+    /// Subtract this from the logit of each token seen before
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, -2.0, 2.0), env = "NELUMBO_PRESENCE_PENALTY")]
+    pub presence_penalty: f32,
+    /// Subtract this for each time that a token was seen before
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, -2.0, 2.0), env = "NELUMBO_FREQUENCY_PENALTY")]
+    pub frequency_penalty: f32,
+    /// Add to one token's logit: ID+BIAS, ID-BIAS or ID=BIAS; repeatable
+    #[arg(long, value_name = "ID(+|-)BIAS", value_parser = values::bias, value_delimiter = ',',
+          env = "NELUMBO_LOGIT_BIAS")]
+    pub logit_bias: Vec<Bias>,
+    /// The same seed gives the same text; -1 for a new one each time
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, default_value = "-1",
+          value_parser = values::seed, env = "NELUMBO_SEED")]
+    pub seed: Seed,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Streamed text, or one JSON object at the end
+    #[arg(long, value_enum, default_value_t = Format::Text, env = "NELUMBO_FORMAT")]
+    pub format: Format,
+    /// With --format json: the K likeliest tokens at each step
+    #[arg(long, value_name = "K", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=128), env = "NELUMBO_LOGPROBS")]
+    pub logprobs: Option<u32>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Device and memory")]
+pub struct DeviceArgs {
+    #[command(flatten)]
+    pub backend: BackendArgs,
+    /// Use the adapter with this index of `nelumbo devices`, and no other [also: -dev]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        env = "NELUMBO_DEVICE"
+    )]
+    pub device: Option<u32>,
+    /// List the adapters and end, as `nelumbo devices` does
+    #[arg(long)]
+    pub list_devices: bool,
+    /// Take a software adapter although a hardware adapter was rejected
+    #[arg(long, env = "NELUMBO_ALLOW_SOFTWARE", value_parser = FalseyValueParser::new())]
+    pub allow_software: bool,
+    /// How weights are held in memory
+    #[arg(long, value_enum, default_value_t = WeightType::Q8, env = "NELUMBO_WEIGHTS")]
+    pub weights: WeightType,
+    /// How keys are held in the cache [also: -ctk]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
+          env = "NELUMBO_CACHE_TYPE_K")]
+    pub cache_type_k: CacheType,
+    /// How values are held in the cache [also: -ctv]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
+          env = "NELUMBO_CACHE_TYPE_V")]
+    pub cache_type_v: CacheType,
+    /// Known from other tools; here every layer is on the device [also: -ngl]
+    #[arg(
+        long,
+        value_name = "N",
+        visible_alias = "n-gpu-layers",
+        allow_negative_numbers = true,
+        hide_short_help = true
+    )]
+    pub gpu_layers: Option<String>,
+    /// Known from other tools; told apart only to say what to do instead
+    #[arg(long, value_name = "REPO", hide = true)]
+    pub hf_repo: Option<String>,
+    /// As `hf_repo`
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub hf_file: Option<String>,
+}
+
+/// Graphics interfaces by the names users know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BackendName {
+    Vulkan,
+    Metal,
+    Dx12,
+    Gl,
+}
+
+/// Weight formats in device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WeightType {
+    /// 8-bit integers with one scale for 32 weights
+    Q8,
+    /// 16-bit floats
+    F16,
+}
+
+/// Element types of the key and value cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CacheType {
+    F16,
+    F32,
+}
+
+/// What stdout carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn clap_accepts_the_definition() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_run_has_an_environment_form() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        // Actions, not settings, and flags that exist to be explained.
+        let exempt = [
+            "list_devices",
+            "gpu_layers",
+            "hf_repo",
+            "hf_file",
+            "words",
+            "help",
+        ];
+        for arg in run
+            .get_arguments()
+            .filter(|arg| !exempt.contains(&arg.get_id().as_str()))
+        {
+            let name = arg.get_id().as_str().to_uppercase();
+            let env = arg.get_env().map(|env| env.to_string_lossy().into_owned());
+            assert_eq!(env, Some(format!("NELUMBO_{name}")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The `nelumbo` command: `run`, `devices`, `pull`, `ls`.
+
+mod args;
+mod argv;
+mod devices;
+mod exit;
+mod models;
+mod options;
+mod output;
+mod prompt;
+mod run;
+mod session;
+mod values;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+use args::{Cli, Command, GlobalArgs};
+use exit::Failure;
+use prompt::Given;
+
+fn main() -> ExitCode {
+    let (cli, given) = match parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help goes to stdout with 0, a usage error to stderr with 2. Neither minds a closed pipe.
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    start_log(&cli.global);
+    exit::run_guarded(move || dispatch(cli, given))
+}
+
+/// The arguments, and which of them stood on the command line itself.
+fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap::Error> {
+    let matches = Cli::command().try_get_matches_from(argv::normalise(argv))?;
+    let given = matches
+        .subcommand_matches("run")
+        .map(given)
+        .unwrap_or_default();
+    Ok((Cli::from_arg_matches(&matches)?, given))
+}
+
+fn given(run: &ArgMatches) -> Given {
+    let on_line = |id| run.value_source(id) == Some(ValueSource::CommandLine);
+    Given {
+        model: on_line("model"),
+        prompt: on_line("prompt"),
+        file: on_line("file"),
+    }
+}
+
+fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
+    let global = &cli.global;
+    match cli.command {
+        Command::Run(args) => run::run(*args, global, given),
+        Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
+        Command::Pull { reference } => models::pull(&reference, global),
+        Command::Ls { json } => models::ls::ls(json, global),
+    }
+}
+
+/// Warnings always, more with -v. `NELUMBO_LOG` takes a filter of its own.
+fn start_log(global: &GlobalArgs) {
+    let filter = match (global.quiet, global.verbose) {
+        (true, _) => "nelumbo=error",
+        (false, 0) => "nelumbo=warn",
+        (false, 1) => "nelumbo=info,warn",
+        (false, _) => "nelumbo=debug,info",
+    };
+    env_logger::Builder::from_env(env_logger::Env::new().filter_or("NELUMBO_LOG", filter))
+        .format(|out, record| {
+            let level = record.level().as_str().to_lowercase();
+            writeln!(out, "{level}: {}", record.args())
+        })
+        .init();
+}

@@ -1,0 +1,308 @@
+//! One file over HTTP: resumed where it was cut, retried, never trusted.
+
+use std::io::Read;
+use std::time::Duration;
+
+use ureq::http::{Response, header};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+use super::headers::{
+    linked_sha256, origin, range_start, redirect_target, retry_after, strong_etag, text_header,
+    total_size,
+};
+use super::partial::{Partial, WriteError};
+use super::progress::Progress;
+use crate::exit::Failure;
+
+/// Redirects followed for one request.
+const MAX_REDIRECTS: u32 = 8;
+/// An attempt that brought fewer new bytes than this counts as a failed one.
+const PROGRESS_BYTES: u64 = 64 * 1024;
+
+/// How patient a download is.
+#[derive(Debug, Clone)]
+pub struct Patience {
+    /// To find the host and to connect. Short, so that the next source gets its turn.
+    pub connect: Duration,
+    /// Without a byte.
+    pub stall: Duration,
+    /// Failed attempts in a row before the source is given up.
+    pub attempts: u32,
+    /// The wait after the first failed attempt; doubles with each.
+    pub backoff: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            connect: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            attempts: 5,
+            backoff: Duration::from_millis(500),
+        }
+    }
+}
+
+/// What to get.
+pub struct Remote<'a> {
+    pub url: &'a str,
+    /// Sent to the origin of `url`, and to no other one that it redirects to.
+    pub token: Option<&'a str>,
+    /// The sha256 that the file must have.
+    pub sha256: &'a str,
+}
+
+/// Why a source did not deliver.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It cannot or will not: the next source may.
+    Next(String),
+    /// It delivered something else: nobody should go on as if nothing had happened.
+    Wrong(String),
+    /// Our own disk failed.
+    Local(Failure),
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        Refusal::Local(failure)
+    }
+}
+
+/// One attempt's end, if it is not the whole file.
+enum Setback {
+    /// Worth another try, after this long if the server said so.
+    Again(String, Option<Duration>),
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Setback {
+    fn from(refusal: Refusal) -> Setback {
+        Setback::Refused(refusal)
+    }
+}
+
+impl From<Failure> for Setback {
+    fn from(failure: Failure) -> Setback {
+        Setback::Refused(Refusal::Local(failure))
+    }
+}
+
+/// Downloads files.
+pub struct Fetcher {
+    agent: Agent,
+    patience: Patience,
+}
+
+impl Fetcher {
+    pub fn new(patience: Patience) -> Fetcher {
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::PlatformVerifier)
+            .build();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_resolve(Some(patience.connect))
+            .timeout_connect(Some(patience.connect))
+            .timeout_recv_response(Some(patience.stall))
+            .timeout_per_read(Some(patience.stall))
+            .tls_config(tls)
+            .user_agent(concat!("nelumbo/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Fetcher {
+            agent: config.into(),
+            patience,
+        }
+    }
+
+    /// Fills `into` up to its size. The caller compares the hash.
+    pub fn fetch(
+        &self,
+        remote: &Remote,
+        into: &mut Partial,
+        progress: &mut Progress,
+    ) -> Result<(), Refusal> {
+        let mut failed = 0;
+        while into.len() < into.size() {
+            let before = into.len();
+            let (why, wait) = match self.attempt(remote, into, progress) {
+                Ok(()) => continue,
+                Err(Setback::Refused(refusal)) => return Err(refusal),
+                Err(Setback::Again(why, wait)) => (why, wait),
+            };
+            failed = if into.len() >= before + PROGRESS_BYTES {
+                0
+            } else {
+                failed + 1
+            };
+            if failed >= self.patience.attempts {
+                return Err(Refusal::Next(format!("{why} ({failed} attempts)")));
+            }
+            let wait = wait.unwrap_or_else(|| self.backoff(failed));
+            progress.remark(&format!(
+                "download cut: {why}; trying again in {:.1} s",
+                wait.as_secs_f32()
+            ));
+            std::thread::sleep(wait);
+        }
+        Ok(())
+    }
+
+    /// Doubles with each failure, spread by up to a half so that many clients do not
+    /// come back at the same moment.
+    fn backoff(&self, failed: u32) -> Duration {
+        let base = self.patience.backoff * (1 << failed.saturating_sub(1).min(6));
+        let spread = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |now| now.subsec_nanos() % 500);
+        base + base * spread / 1000
+    }
+
+    /// One request, from where `into` ends.
+    fn attempt(
+        &self,
+        remote: &Remote,
+        into: &mut Partial,
+        progress: &mut Progress,
+    ) -> Result<(), Setback> {
+        let response = self.request(remote, into)?;
+        let status = response.status().as_u16();
+        match status {
+            200 if into.len() > 0 => {
+                progress
+                    .remark("the server cannot go on where the download was cut; starting again");
+                into.restart()?;
+            }
+            200 => {}
+            206 if range_start(&response) == Some(into.len()) => {}
+            206 | 416 => {
+                into.restart()?;
+                return Err(Setback::Again(
+                    format!("status {status} with another range"),
+                    Some(Duration::ZERO),
+                ));
+            }
+            408 | 429 | 500..=599 => {
+                return Err(Setback::Again(
+                    format!("status {status}"),
+                    retry_after(&response),
+                ));
+            }
+            _ => return Err(Refusal::Next(format!("status {status}")).into()),
+        }
+        if let Some(total) = total_size(&response, into.len())
+            && total != into.size()
+        {
+            let why = format!(
+                "holds another file: {total} bytes, expected {}",
+                into.size()
+            );
+            return Err(Refusal::Next(why).into());
+        }
+        let validator = strong_etag(&response).map(|etag| (remote.url, etag));
+        into.set_validator(validator)?;
+        self.read_body(response, into, progress)
+    }
+
+    fn read_body(
+        &self,
+        response: Response<Body>,
+        into: &mut Partial,
+        progress: &mut Progress,
+    ) -> Result<(), Setback> {
+        let mut body = response.into_body().into_reader();
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let read = match body.read(&mut buffer) {
+                Ok(0) if into.len() < into.size() => {
+                    return Err(Setback::Again(
+                        "the connection ended early".to_owned(),
+                        None,
+                    ));
+                }
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) => return Err(Setback::Again(error.to_string(), None)),
+            };
+            match into.write(&buffer[..read]) {
+                Ok(()) => progress.at(into.len()),
+                Err(WriteError::Disk(failure)) => return Err(failure.into()),
+                Err(WriteError::TooLong) => {
+                    let why = format!("sends more than the expected {} bytes", into.size());
+                    return Err(Refusal::Wrong(why).into());
+                }
+            }
+        }
+    }
+
+    /// Sends the request and follows redirects; the token stays with its origin.
+    fn request(&self, remote: &Remote, into: &Partial) -> Result<Response<Body>, Setback> {
+        let mut url = remote.url.to_owned();
+        for _ in 0..=MAX_REDIRECTS {
+            let mut request = self.agent.get(&url);
+            if into.len() > 0 {
+                request = request.header(header::RANGE, format!("bytes={}-", into.len()));
+                if let Some(validator) = into.validator(remote.url) {
+                    request = request.header(header::IF_RANGE, validator);
+                }
+            }
+            let at_home = origin(&url) == origin(remote.url);
+            if let Some(token) = remote.token.filter(|_| at_home) {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let response = request.call().map_err(setback)?;
+            if at_home
+                && let Some(found) = linked_sha256(&response).filter(|found| found != remote.sha256)
+            {
+                let why = format!(
+                    "holds another file: sha256 {found}, expected {}",
+                    remote.sha256
+                );
+                return Err(Refusal::Next(why).into());
+            }
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+            url = redirect_target(&url, text_header(&response, "location"))
+                .map_err(|why| Setback::from(Refusal::Next(why)))?;
+        }
+        Err(Refusal::Next(format!("more than {MAX_REDIRECTS} redirects")).into())
+    }
+}
+
+/// A host that cannot be found or reached will not be there a second later either;
+/// whatever breaks after that is worth another try.
+fn setback(error: ureq::Error) -> Setback {
+    use std::io::ErrorKind;
+    use ureq::{Error, Timeout};
+    let final_one = match &error {
+        Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+                | ErrorKind::AddrNotAvailable
+                | ErrorKind::PermissionDenied
+                | ErrorKind::NotFound
+        ),
+        Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
+        Error::Timeout(_) | Error::Protocol(_) => false,
+        _ => true,
+    };
+    let why = error.to_string();
+    if final_one {
+        Refusal::Next(why).into()
+    } else {
+        Setback::Again(why, None)
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/support/server.rs"]
+mod server;
+#[cfg(test)]
+#[path = "fetch_tests.rs"]
+mod server_tests;

@@ -1,0 +1,271 @@
+//! What one run was asked for, as plain data: checked, and with nothing of clap in it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use nelumbo::gpu::{Backend, Selection};
+
+use crate::args::{BackendArgs, BackendName, CacheType, Format, RunArgs, WeightType};
+use crate::exit::{Failure, say};
+use crate::prompt::utf8;
+use crate::values::Bias;
+
+/// The options of one run, apart from the model and the prompt.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The text goes to the model as it is; special tokens in it count.
+    pub raw: bool,
+    pub system: Option<String>,
+    pub stop: Vec<String>,
+    /// `None`: until the model ends or the context is full.
+    pub max_tokens: Option<usize>,
+    /// `None`: what the model allows and the memory holds.
+    pub ctx_size: Option<usize>,
+    /// Tokens of one step at most.
+    pub batch_size: Option<usize>,
+    pub ignore_eos: bool,
+    pub sampling: Sampling,
+    /// Candidates to report for each token.
+    pub logprobs: Option<usize>,
+    pub format: Format,
+    pub weights: WeightType,
+    pub cache_type_k: CacheType,
+    pub cache_type_v: CacheType,
+    pub selection: Selection,
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Clone)]
+pub struct Sampling {
+    /// 0 takes the likeliest.
+    pub temperature: f32,
+    /// 0 keeps all.
+    pub top_k: usize,
+    pub top_p: f32,
+    pub min_p: f32,
+    pub repeat_penalty: f32,
+    /// Tokens that penalties look back; `None` for the whole context.
+    pub repeat_last_n: Option<usize>,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    pub logit_bias: Vec<(u32, f32)>,
+    pub seed: u64,
+}
+
+impl RunOptions {
+    /// Checks what no single flag can check, and draws the seed if there is none.
+    pub fn new(args: &RunArgs) -> Result<RunOptions, Failure> {
+        refuse_contradictions(args)?;
+        let prompt = &args.prompt;
+        let system = prompt
+            .system
+            .as_deref()
+            .map(|text| utf8(text, "--system"))
+            .transpose()?;
+        let mut stop = Vec::new();
+        for text in &prompt.reverse_prompt {
+            let text = utf8(text, "--reverse-prompt")?;
+            if text.is_empty() {
+                return Err(Failure::Usage(
+                    "--reverse-prompt is empty: it would stop before the first token".to_owned(),
+                ));
+            }
+            stop.push(text.to_owned());
+        }
+        Ok(RunOptions {
+            raw: prompt.raw,
+            system: system.map(str::to_owned),
+            stop,
+            max_tokens: args.length.predict.0.map(|n| n as usize),
+            ctx_size: args.length.ctx_size.map(|n| n as usize),
+            batch_size: args.length.batch_size.map(|n| n as usize),
+            ignore_eos: args.length.ignore_eos,
+            sampling: sampling(args),
+            logprobs: args.output.logprobs.map(|k| k as usize),
+            format: args.output.format,
+            weights: args.device.weights,
+            cache_type_k: args.device.cache_type_k,
+            cache_type_v: args.device.cache_type_v,
+            selection: Selection {
+                backend: backend(&args.device.backend),
+                device: args.device.device.map(|index| index as usize),
+                allow_software: args.device.allow_software,
+            },
+        })
+    }
+}
+
+fn sampling(args: &RunArgs) -> Sampling {
+    let sampling = &args.sampling;
+    Sampling {
+        temperature: sampling.temp,
+        top_k: sampling.top_k as usize,
+        top_p: sampling.top_p,
+        min_p: sampling.min_p,
+        repeat_penalty: sampling.repeat_penalty,
+        repeat_last_n: usize::try_from(sampling.repeat_last_n).ok(),
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        logit_bias: sampling
+            .logit_bias
+            .iter()
+            .map(|&Bias { token_id, bias }| (token_id, bias))
+            .collect(),
+        // Every RandomState starts from keys of the operating system's randomness.
+        seed: sampling
+            .seed
+            .0
+            .unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+    }
+}
+
+/// The pinned backend by the library's name for it.
+pub fn backend(args: &BackendArgs) -> Option<Backend> {
+    args.backend.map(|name| match name {
+        BackendName::Vulkan => Backend::Vulkan,
+        BackendName::Metal => Backend::Metal,
+        BackendName::Dx12 => Backend::Dx12,
+        BackendName::Gl => Backend::Gl,
+    })
+}
+
+/// Flags that cannot be honoured together, or not yet: named, never ignored.
+fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
+    let problem = if args.device.hf_repo.is_some() || args.device.hf_file.is_some() {
+        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
+    } else if args.prompt.raw && args.prompt.system.is_some() {
+        "--raw and --system: without the chat template there is no place for a system message"
+    } else if args.output.logprobs.is_some() && args.output.format == Format::Text {
+        "--logprobs needs --format json: the text has no room for them"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(problem.to_owned()))
+}
+
+/// Flags that are accepted from habit: told once what they mean here.
+pub fn explain(args: &RunArgs) {
+    if args.device.gpu_layers.is_some() {
+        say("note: --gpu-layers (-ngl) has no effect: every layer runs on the device");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::argv::normalise;
+
+    fn parse(line: &str) -> Result<RunArgs, clap::Error> {
+        let argv = normalise(
+            format!("nelumbo run m {line}")
+                .split_whitespace()
+                .map(Into::into),
+        );
+        match Cli::try_parse_from(argv)?.command {
+            Command::Run(args) => Ok(*args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn options(line: &str) -> RunOptions {
+        RunOptions::new(&parse(line).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_flag_arrives() {
+        let o = options(
+            "--raw -p x -n 5 --temp 0 --top-k 3 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
+             --repeat-last-n -1 --presence-penalty -0.5 --frequency-penalty 0.25 --logit-bias 5+1 \
+             --logit-bias 6=-2 -s 9 --ignore-eos --stop A -r B --logprobs 20 --format json \
+             --weights f16 -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
+        );
+        assert!(o.raw && o.ignore_eos && o.selection.allow_software);
+        assert_eq!(
+            (o.max_tokens, o.ctx_size, o.batch_size),
+            (Some(5), Some(512), Some(16))
+        );
+        assert_eq!(
+            (o.logprobs, o.format, o.stop),
+            (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
+        );
+        assert_eq!(
+            (o.weights, o.cache_type_k, o.cache_type_v),
+            (WeightType::F16, CacheType::F32, CacheType::F32)
+        );
+        assert_eq!(
+            (o.selection.backend, o.selection.device),
+            (Some(Backend::Gl), Some(1))
+        );
+        let s = o.sampling;
+        assert_eq!(
+            (s.temperature, s.top_k, s.top_p, s.min_p),
+            (0.0, 3, 0.5, 0.1)
+        );
+        assert_eq!((s.repeat_penalty, s.repeat_last_n), (1.1, None));
+        assert_eq!((s.presence_penalty, s.frequency_penalty), (-0.5, 0.25));
+        assert_eq!((s.logit_bias, s.seed), (vec![(5, 1.0), (6, -2.0)], 9));
+    }
+
+    #[test]
+    fn aliases_are_the_same_flags() {
+        for line in ["-n 7", "--predict 7", "--n-predict 7", "--max-tokens 7"] {
+            assert_eq!(options(line).max_tokens, Some(7), "{line}");
+        }
+        for line in ["-c 7", "--ctx-size 7", "--max-model-len 7", "--num-ctx 7"] {
+            assert_eq!(options(line).ctx_size, Some(7), "{line}");
+        }
+        assert_eq!(options("--temperature 0.5").sampling.temperature, 0.5);
+        assert_eq!(options("-sys short").system.as_deref(), Some("short"));
+        assert_eq!(options("--cache-type-k f32").cache_type_k, CacheType::F32);
+        assert_eq!(options("--repeat-last-n 0").sampling.repeat_last_n, Some(0));
+        assert_ne!(options("").sampling.seed, options("").sampling.seed);
+    }
+
+    #[test]
+    fn values_out_of_range_are_usage_errors_that_name_the_flag() {
+        for line in [
+            "--ctx-size 0",
+            "--ctx-size 1000000000000",
+            "--ctx-size 12GBx",
+            "--batch-size 0",
+            "--predict 0",
+            "--temp -1",
+            "--temp nan",
+            "--top-k -1",
+            "--top-p 1.5",
+            "--min-p -0.1",
+            "--repeat-penalty 0",
+            "--presence-penalty 3",
+            "--logit-bias 5",
+            "--seed -2",
+            "--logprobs 0",
+            "--logprobs 1000",
+            "--weights q4",
+            "--cache-type-k q8",
+            "--backend cuda",
+            "--device -1",
+            "--repeat-last-n -2",
+        ] {
+            let error = parse(line).expect_err(line);
+            let flag = line.split(' ').next().unwrap();
+            assert_eq!(error.exit_code(), 2, "{line}");
+            assert!(error.to_string().contains(flag), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn contradictions_name_both_flags() {
+        for (line, names) in [
+            ("--raw --system x", ["--raw", "--system"]),
+            ("--logprobs 5", ["--logprobs", "--format json"]),
+            ("-hf a/b", ["--hf-repo", "path"]),
+        ] {
+            let message = RunOptions::new(&parse(line).unwrap())
+                .unwrap_err()
+                .to_string();
+            assert!(names.iter().all(|name| message.contains(name)), "{message}");
+        }
+    }
+}

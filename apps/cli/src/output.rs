@@ -1,0 +1,314 @@
+//! What reaches stdout, and the line of numbers that follows on stderr. Plain data only.
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::exit::{Failure, say};
+
+/// One finished answer: the JSON object of `--format json`, field by field.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Answer {
+    pub prompt_token_ids: Vec<u32>,
+    pub token_ids: Vec<u32>,
+    pub text: String,
+    /// `stop`, `length` or `cancelled`.
+    pub finish_reason: String,
+    /// For each generated token the likeliest ones, from the logits before temperature.
+    pub top_logprobs: Vec<Vec<TopLogprob>>,
+    pub usage: Usage,
+    pub timings: Timings,
+    pub device: Device,
+    pub memory: Memory,
+    /// For the line of numbers only.
+    #[serde(skip)]
+    pub context_limit: usize,
+}
+
+/// One candidate at one step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TopLogprob {
+    pub id: u32,
+    /// The token's text; bytes that are no text are replaced.
+    pub token: String,
+    pub logprob: f32,
+}
+
+/// Tokens counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    pub prompt_tokens: usize,
+    pub completion_tokens: usize,
+    pub total_tokens: usize,
+}
+
+/// Milliseconds, and tokens per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Timings {
+    pub load_ms: f64,
+    pub compile_ms: f64,
+    pub ttft_ms: f64,
+    pub prefill_tok_s: f64,
+    pub decode_tok_s: f64,
+}
+
+/// The adapter that did the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    pub adapter: String,
+    pub backend: String,
+    pub driver: String,
+    pub caps: Vec<String>,
+}
+
+/// Bytes on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    pub weights_bytes: u64,
+    pub kv_bytes: u64,
+    pub scratch_bytes: u64,
+}
+
+/// Takes an answer while it comes and when it is complete.
+pub trait Output {
+    /// More text, never half a character.
+    fn piece(&mut self, text: &str) -> Result<(), Failure>;
+    /// The answer has ended.
+    fn finish(&mut self, answer: &Answer) -> Result<(), Failure>;
+}
+
+/// The text as it comes, and a line end after it.
+pub struct TextOutput<W: Write> {
+    writer: W,
+    at_line_start: bool,
+}
+
+impl<W: Write> TextOutput<W> {
+    pub fn new(writer: W) -> TextOutput<W> {
+        TextOutput {
+            writer,
+            at_line_start: false,
+        }
+    }
+}
+
+impl<W: Write> Output for TextOutput<W> {
+    fn piece(&mut self, text: &str) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.at_line_start = text.ends_with('\n');
+        self.writer
+            .write_all(text.as_bytes())
+            .and_then(|()| self.writer.flush())
+            .map_err(Failure::stdout)
+    }
+
+    fn finish(&mut self, _: &Answer) -> Result<(), Failure> {
+        if self.at_line_start {
+            Ok(())
+        } else {
+            self.piece("\n")
+        }
+    }
+}
+
+/// One object on one line, once the answer is complete.
+pub struct JsonOutput<W: Write> {
+    writer: W,
+}
+
+impl<W: Write> JsonOutput<W> {
+    pub fn new(writer: W) -> JsonOutput<W> {
+        JsonOutput { writer }
+    }
+}
+
+impl<W: Write> Output for JsonOutput<W> {
+    fn piece(&mut self, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn finish(&mut self, answer: &Answer) -> Result<(), Failure> {
+        let text = serde_json::to_string(answer).expect("an answer is plain data");
+        writeln!(self.writer, "{text}")
+            .and_then(|()| self.writer.flush())
+            .map_err(Failure::stdout)
+    }
+}
+
+/// `ttft 0.31 s | prefill 120.4 tok/s (38) | decode 25.1 tok/s (120) | context 158/2048 | llvmpipe (vulkan)`
+pub fn stats_line(answer: &Answer) -> String {
+    let Answer {
+        usage,
+        timings,
+        device,
+        ..
+    } = answer;
+    format!(
+        "ttft {:.2} s | prefill {:.1} tok/s ({}) | decode {:.1} tok/s ({}) | context {}/{} | {} ({})",
+        timings.ttft_ms / 1000.0,
+        timings.prefill_tok_s,
+        usage.prompt_tokens,
+        timings.decode_tok_s,
+        usage.completion_tokens,
+        usage.total_tokens,
+        answer.context_limit,
+        device.adapter,
+        device.backend,
+    )
+}
+
+/// Prints the numbers on stderr, dim where that shows.
+pub fn print_stats(answer: &Answer) {
+    let line = stats_line(answer);
+    let colour =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    if colour {
+        say(&format!("\x1b[2m{line}\x1b[0m"))
+    } else {
+        say(&line)
+    }
+}
+
+/// A text on stdout; a reader that has left is no error worth a word.
+pub fn print_line(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", text.trim_end_matches('\n'))
+        .and_then(|()| stdout.flush())
+        .map_err(Failure::stdout)
+}
+
+/// Columns as wide as their widest cell, two spaces apart; one line a row.
+pub fn table<const N: usize>(rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = rows.collect();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A small answer for this and other test modules.
+    pub fn sample() -> Answer {
+        Answer {
+            prompt_token_ids: vec![1, 2],
+            token_ids: vec![7, 8, 9],
+            text: "a\u{e9}\"".to_owned(),
+            finish_reason: "length".to_owned(),
+            top_logprobs: vec![vec![TopLogprob {
+                id: 7,
+                token: "a".to_owned(),
+                logprob: -0.5,
+            }]],
+            usage: Usage {
+                prompt_tokens: 2,
+                completion_tokens: 3,
+                total_tokens: 5,
+            },
+            timings: Timings {
+                load_ms: 10.0,
+                compile_ms: 2.5,
+                ttft_ms: 310.0,
+                prefill_tok_s: 120.44,
+                decode_tok_s: 25.0,
+            },
+            device: Device {
+                adapter: "llvmpipe".to_owned(),
+                backend: "vulkan".to_owned(),
+                driver: "llvmpipe 22".to_owned(),
+                caps: vec!["subgroup".to_owned()],
+            },
+            memory: Memory {
+                weights_bytes: 100,
+                kv_bytes: 20,
+                scratch_bytes: 3,
+            },
+            context_limit: 2048,
+        }
+    }
+
+    #[test]
+    fn json_has_exactly_the_promised_fields() {
+        let mut bytes = Vec::new();
+        let mut output = JsonOutput::new(&mut bytes);
+        output.piece("streamed").unwrap();
+        output.finish(&sample()).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"prompt_token_ids":[1,2],"token_ids":[7,8,9],"text":"aé\"","finish_reason":"length","#,
+                r#""top_logprobs":[[{"id":7,"token":"a","logprob":-0.5}]],"#,
+                r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#,
+                r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
+                r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
+                r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3}}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn text_streams_and_ends_with_one_line_end() {
+        for (pieces, expected) in [
+            (vec!["a", "", "b"], "ab\n"),
+            (vec!["a\n"], "a\n"),
+            (vec![], "\n"),
+        ] {
+            let mut bytes = Vec::new();
+            let mut output = TextOutput::new(&mut bytes);
+            for piece in pieces {
+                output.piece(piece).unwrap();
+            }
+            output.finish(&sample()).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_ends_the_stream_quietly() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let failure = TextOutput::new(Closed).piece("x").unwrap_err();
+        assert!(matches!(failure, Failure::OutputClosed));
+    }
+
+    #[test]
+    fn the_numbers_fit_one_line() {
+        assert_eq!(
+            stats_line(&sample()),
+            "ttft 0.31 s | prefill 120.4 tok/s (2) | decode 25.0 tok/s (3) | context 5/2048 | llvmpipe (vulkan)"
+        );
+    }
+
+    #[test]
+    fn tables_align_without_trailing_blanks() {
+        let rows = [["A", "B"], ["long", "x"]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(rows.into_iter()), "A     B\nlong  x\n");
+    }
+}

