@@ -100,30 +100,67 @@ pub struct CaseTensor {
 impl CaseTensor {
     /// An input of any type.
     pub fn input(name: &'static str, dtype: DType, dims: &[usize], bytes: Vec<u8>) -> CaseTensor {
-        assert_eq!(Tensor::bytes_for(dtype, dims), bytes.len() as u64, "{name}: {dims:?}");
-        CaseTensor { name, dtype, dims: dims.to_vec(), init: Some(bytes), expect: Expect::Unchanged }
+        assert_eq!(
+            Tensor::bytes_for(dtype, dims),
+            bytes.len() as u64,
+            "{name}: {dims:?}"
+        );
+        CaseTensor {
+            name,
+            dtype,
+            dims: dims.to_vec(),
+            init: Some(bytes),
+            expect: Expect::Unchanged,
+        }
     }
 
     /// An input of floats.
     pub fn f32(name: &'static str, dims: &[usize], values: &[f32]) -> CaseTensor {
-        CaseTensor::input(name, DType::F32, dims, bytemuck::cast_slice(values).to_vec())
+        CaseTensor::input(
+            name,
+            DType::F32,
+            dims,
+            bytemuck::cast_slice(values).to_vec(),
+        )
     }
 
     /// An input of words.
     pub fn u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
-        CaseTensor::input(name, DType::U32, dims, bytemuck::cast_slice(values).to_vec())
+        CaseTensor::input(
+            name,
+            DType::U32,
+            dims,
+            bytemuck::cast_slice(values).to_vec(),
+        )
     }
 
     /// An output of floats that starts as poison.
-    pub fn output_f32(name: &'static str, dims: &[usize], values: Vec<f64>, bound: Vec<f64>) -> CaseTensor {
+    pub fn output_f32(
+        name: &'static str,
+        dims: &[usize],
+        values: Vec<f64>,
+        bound: Vec<f64>,
+    ) -> CaseTensor {
         assert_eq!(values.len(), bound.len(), "{name}");
-        CaseTensor { name, dtype: DType::F32, dims: dims.to_vec(), init: None, expect: Expect::F32 { values, bound } }
+        CaseTensor {
+            name,
+            dtype: DType::F32,
+            dims: dims.to_vec(),
+            init: None,
+            expect: Expect::F32 { values, bound },
+        }
     }
 
     /// An output that must hold exactly these words.
     pub fn output_u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
         let expect = Expect::Bytes(bytemuck::cast_slice(values).to_vec());
-        CaseTensor { name, dtype: DType::U32, dims: dims.to_vec(), init: None, expect }
+        CaseTensor {
+            name,
+            dtype: DType::U32,
+            dims: dims.to_vec(),
+            init: None,
+            expect,
+        }
     }
 
     /// The same tensor, holding `bytes` before the run: for kernels that work in place.
@@ -135,7 +172,10 @@ impl CaseTensor {
 
     /// The same tensor, judged by `judge`.
     #[must_use]
-    pub fn judged(mut self, judge: impl Fn(&[u8]) -> Result<(), String> + Send + Sync + 'static) -> CaseTensor {
+    pub fn judged(
+        mut self,
+        judge: impl Fn(&[u8]) -> Result<(), String> + Send + Sync + 'static,
+    ) -> CaseTensor {
         self.expect = Expect::Judge(Box::new(judge));
         self
     }
@@ -150,12 +190,16 @@ impl Tensors {
     /// # Panics
     /// When the case has none.
     pub fn get(&self, name: &str) -> &Tensor {
-        self.find(name).unwrap_or_else(|| panic!("the case has no tensor {name}"))
+        self.find(name)
+            .unwrap_or_else(|| panic!("the case has no tensor {name}"))
     }
 
     /// The tensor of that name, if the case has one.
     pub fn find(&self, name: &str) -> Option<&Tensor> {
-        self.0.iter().find(|(n, _)| *n == name).map(|(_, tensor)| tensor)
+        self.0
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, tensor)| tensor)
     }
 }
 
@@ -181,7 +225,15 @@ impl Case {
     /// A case without tensors; `record` is set last.
     pub fn new(kernel: &'static Kernel, name: String) -> Case {
         let record = Box::new(|_: &mut Recorder, _: &Tensors| panic!("a case records something"));
-        Case { kernel, name, subgroup: 0, flops: 0.0, bytes: 0.0, tensors: Vec::new(), record }
+        Case {
+            kernel,
+            name,
+            subgroup: 0,
+            flops: 0.0,
+            bytes: 0.0,
+            tensors: Vec::new(),
+            record,
+        }
     }
 
     /// With one more tensor.
@@ -207,7 +259,10 @@ impl Case {
 
     /// How it is dispatched: by the kernel's own `record`.
     #[must_use]
-    pub fn record(mut self, record: impl Fn(&mut Recorder, &Tensors) + Send + Sync + 'static) -> Case {
+    pub fn record(
+        mut self,
+        record: impl Fn(&mut Recorder, &Tensors) + Send + Sync + 'static,
+    ) -> Case {
         self.record = Box::new(record);
         self
     }
@@ -223,7 +278,11 @@ impl Case {
     /// # Errors
     /// What the device reports.
     pub fn upload(&self, gpu: &Gpu) -> Result<Tensors> {
-        let tensors = self.tensors.iter().map(|t| Ok((t.name, t.upload(gpu)?))).collect::<Result<Vec<_>>>()?;
+        let tensors = self
+            .tensors
+            .iter()
+            .map(|t| Ok((t.name, t.upload(gpu)?)))
+            .collect::<Result<Vec<_>>>()?;
         Ok(Tensors(tensors))
     }
 
@@ -244,7 +303,10 @@ impl Case {
         let mut wrong = Vec::new();
         for (tensor, (_, on_device)) in self.tensors.iter().zip(&tensors.0) {
             if let Err(problem) = tensor.verify(gpu, on_device)? {
-                wrong.push(format!("{} {}: {}: {problem}", self.kernel.name, self.name, tensor.name));
+                wrong.push(format!(
+                    "{} {}: {}: {problem}",
+                    self.kernel.name, self.name, tensor.name
+                ));
             }
         }
         Ok(wrong)
@@ -275,7 +337,10 @@ impl CaseTensor {
         let guard = GUARD.to_le_bytes();
         let stray = |zone: &[u8]| zone.chunks_exact(4).position(|w| w != guard);
         if let Some(at) = stray(before) {
-            return Ok(Err(format!("wrote {} words before its start", GUARD_BYTES as usize / 4 - at)));
+            return Ok(Err(format!(
+                "wrote {} words before its start",
+                GUARD_BYTES as usize / 4 - at
+            )));
         }
         if let Some(at) = stray(&after[bytes.next_multiple_of(4) - bytes..]) {
             return Ok(Err(format!("wrote {} words past its end", at + 1)));
@@ -295,9 +360,20 @@ impl CaseTensor {
                     found[i].to_bits() == POISON || !(distance <= bound[i])
                 };
                 let count = (0..values.len()).filter(|&i| wrong(i)).count();
-                let Some(i) = (0..values.len()).find(|&i| wrong(i)) else { return Ok(()) };
-                let what = if found[i].to_bits() == POISON { "never written".to_owned() } else { format!("is {:e}", found[i]) };
-                Err(format!("element {i} {what}, expected {:e} +- {:e} ({count} of {} wrong)", values[i], bound[i], values.len()))
+                let Some(i) = (0..values.len()).find(|&i| wrong(i)) else {
+                    return Ok(());
+                };
+                let what = if found[i].to_bits() == POISON {
+                    "never written".to_owned()
+                } else {
+                    format!("is {:e}", found[i])
+                };
+                Err(format!(
+                    "element {i} {what}, expected {:e} +- {:e} ({count} of {} wrong)",
+                    values[i],
+                    bound[i],
+                    values.len()
+                ))
             }
         }
     }
@@ -310,7 +386,12 @@ fn same_bytes(found: &[u8], expected: &[u8]) -> Result<(), String> {
         Some(at) => {
             let word = at / 4 * 4;
             let show = |b: &[u8]| format!("{:02x?}", &b[word..b.len().min(word + 4)]);
-            Err(format!("word {} is {}, expected {}", word / 4, show(found), show(expected)))
+            Err(format!(
+                "word {} is {}, expected {}",
+                word / 4,
+                show(found),
+                show(expected)
+            ))
         }
     }
 }

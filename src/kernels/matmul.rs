@@ -73,7 +73,11 @@ impl Epilogue {
     }
 
     fn width(self, rows: usize) -> usize {
-        if self == Epilogue::SwiGlu { rows / 2 } else { rows }
+        if self == Epilogue::SwiGlu {
+            rows / 2
+        } else {
+            rows
+        }
     }
 }
 
@@ -104,9 +108,16 @@ pub fn record(
     let [y_rows, y_columns] = y.dims();
     assert_eq!(x_columns, w.columns, "columns of x");
     assert_eq!(y_columns, epilogue.width(w.rows), "columns of y");
-    assert!(num_tokens <= x_rows && num_tokens <= y_rows, "{num_tokens} tokens of {x_rows} and {y_rows}");
+    assert!(
+        num_tokens <= x_rows && num_tokens <= y_rows,
+        "{num_tokens} tokens of {x_rows} and {y_rows}"
+    );
     assert!(w.columns.is_multiple_of(4), "{} columns", w.columns);
-    assert!(epilogue != Epilogue::SwiGlu || w.rows.is_multiple_of(2), "{} gated rows", w.rows);
+    assert!(
+        epilogue != Epilogue::SwiGlu || w.rows.is_multiple_of(2),
+        "{} gated rows",
+        w.rows
+    );
     if num_tokens == 0 {
         return;
     }
@@ -124,7 +135,12 @@ pub fn record(
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
         tensors.extend([("x", x), ("y", y)]);
-        rec.dispatch(&variant, &tensors, params, [groups_x, groups_y, num_tokens.div_ceil(tile) as u32]);
+        rec.dispatch(
+            &variant,
+            &tensors,
+            params,
+            [groups_x, groups_y, num_tokens.div_ceil(tile) as u32],
+        );
     }
 }
 
@@ -136,11 +152,22 @@ fn variant(
     num_tokens: usize,
     epilogue: Epilogue,
 ) -> (usize, Variant) {
-    let wanted = if num_tokens > 8 { TILE_TOKENS } else { num_tokens };
-    let (tile, tokens) = TOKENS.iter().find(|(tile, _)| *tile >= wanted).expect("a tile for 8 tokens");
+    let wanted = if num_tokens > 8 {
+        TILE_TOKENS
+    } else {
+        num_tokens
+    };
+    let (tile, tokens) = TOKENS
+        .iter()
+        .find(|(tile, _)| *tile >= wanted)
+        .expect("a tile for 8 tokens");
     let variant = Variant::new(&MATMUL)
         .part(&format.part)
-        .part(if tuning.subgroups { &LANES_SUBGROUP } else { &LANES_SHARED })
+        .part(if tuning.subgroups {
+            &LANES_SUBGROUP
+        } else {
+            &LANES_SHARED
+        })
         .part(tokens)
         .part(epilogue.part())
         .set("LANES", tuning.lanes)
@@ -150,8 +177,16 @@ fn variant(
 }
 
 fn tunings() -> Vec<Tuning> {
-    let shared = [1, 8, 32].map(|lanes| Tuning { lanes, workgroup: 8 * lanes, subgroups: false });
-    let subgroup = [4, 8].map(|lanes| Tuning { lanes, workgroup: 8 * lanes, subgroups: true });
+    let shared = [1, 8, 32].map(|lanes| Tuning {
+        lanes,
+        workgroup: 8 * lanes,
+        subgroups: false,
+    });
+    let subgroup = [4, 8].map(|lanes| Tuning {
+        lanes,
+        workgroup: 8 * lanes,
+        subgroups: true,
+    });
     shared.into_iter().chain(subgroup).collect()
 }
 
@@ -172,20 +207,47 @@ pub fn variants() -> Vec<Variant> {
 }
 
 /// Ragged first: rows and columns around blocks and groups, 1 to 9 tokens and a tile; then shapes of
-/// real models. Each shape runs in every format; lanes and epilogues take turns.
+/// real models. Each shape runs in every format; lanes and epilogues take turns, since a variant
+/// costs a compilation.
 pub fn cases() -> Vec<Case> {
     let shapes: [(usize, usize, usize); 16] = [
-        (1, 1, 4), (1, 3, 32), (1, 5, 36), (2, 31, 64), (3, 33, 60), (4, 4, 96), (5, 130, 100), (6, 64, 1028),
-        (7, 66, 32), (8, 34, 288), (9, 70, 160), (1, 257, 576), (15, 64, 128), (17, 100, 68), (33, 32, 64), (1, 1536, 576),
+        (1, 1, 4),
+        (1, 3, 32),
+        (1, 5, 36),
+        (2, 31, 64),
+        (3, 33, 60),
+        (4, 4, 96),
+        (5, 130, 100),
+        (6, 64, 1028),
+        (7, 66, 32),
+        (8, 34, 288),
+        (9, 70, 160),
+        (1, 257, 576),
+        (15, 64, 128),
+        (17, 100, 68),
+        (33, 32, 64),
+        (1, 1536, 576),
     ];
     let mut all = Vec::new();
-    for format in FORMATS {
+    for (f, format) in FORMATS.iter().enumerate() {
         for (i, &shape) in shapes.iter().enumerate() {
-            for (j, tuning) in tunings().into_iter().enumerate() {
-                all.push(case(format, tuning, Epilogue::ALL[(i + j) % 3], shape, i as u64));
+            // two of the tunings for each shape, so that each meets each tile, in both formats
+            for j in [i + f, i + f + 2] {
+                let tuning = tunings()[j % tunings().len()];
+                all.push(case(
+                    format,
+                    tuning,
+                    Epilogue::ALL[(i + j) % 3],
+                    shape,
+                    i as u64,
+                ));
             }
         }
-        let wide = Tuning { lanes: 8, workgroup: 256, subgroups: false };
+        let wide = Tuning {
+            lanes: 8,
+            workgroup: 256,
+            subgroups: false,
+        };
         all.push(case(format, wide, Epilogue::Store, (3, 577, 96), 77));
     }
     all
@@ -199,7 +261,11 @@ fn case(
     seed: u64,
 ) -> Case {
     // gated rows come in pairs
-    let rows = if epilogue == Epilogue::SwiGlu { rows.next_multiple_of(2) } else { rows };
+    let rows = if epilogue == Epilogue::SwiGlu {
+        rows.next_multiple_of(2)
+    } else {
+        rows
+    };
     let mut data = Data::new(seed);
     let mut raw = data.normal(rows * columns);
     raw[0] = 60.0; // one outlier sets its group's scale
@@ -215,35 +281,79 @@ fn case(
 
     let width = epilogue.width(rows);
     let subgroup = if tuning.subgroups { tuning.lanes } else { 0 };
-    let how = format!("{} {num_tokens}x{rows}x{columns} {epilogue:?} lanes={}", format.name, tuning.lanes);
+    let how = format!(
+        "{} {num_tokens}x{rows}x{columns} {epilogue:?} lanes={}",
+        format.name, tuning.lanes
+    );
     let mut y = CaseTensor::output_f32("y", &[num_tokens, width], expected, bound);
     if epilogue == Epilogue::Add {
         y = y.starting_as(bytemuck::cast_slice(&before).to_vec());
     }
-    let mut case = Case::new(&MATMUL, if tuning.subgroups { how + " subgroup" } else { how })
-        .needs_subgroup(subgroup)
-        .work(2.0 * (num_tokens * rows * columns) as f64, (quants.len() + scales.len()) as f64)
-        .tensor(CaseTensor::input("w", DType::I8, &[quants.len()], quants))
-        .tensor(CaseTensor::f32("x", &[num_tokens, columns], &x))
-        .tensor(y);
+    let mut case = Case::new(
+        &MATMUL,
+        if tuning.subgroups {
+            how + " subgroup"
+        } else {
+            how
+        },
+    )
+    .needs_subgroup(subgroup)
+    .work(
+        2.0 * (num_tokens * rows * columns) as f64,
+        (quants.len() + scales.len()) as f64,
+    )
+    .tensor(CaseTensor::input("w", DType::I8, &[quants.len()], quants))
+    .tensor(CaseTensor::f32("x", &[num_tokens, columns], &x))
+    .tensor(y);
     if !scales.is_empty() {
-        case = case.tensor(CaseTensor::input("w_scales", DType::I8, &[scales.len()], scales));
+        case = case.tensor(CaseTensor::input(
+            "w_scales",
+            DType::I8,
+            &[scales.len()],
+            scales,
+        ));
     }
     case.record(move |rec, t| {
         let shard = Shard::new(0, rows, t.get("w").clone(), t.find("w_scales").cloned());
-        let w = Weights { format, rows, columns, shards: vec![shard] };
-        record(rec, &tuning, &w, t.get("x"), num_tokens, epilogue, t.get("y"));
+        let w = Weights {
+            format,
+            rows,
+            columns,
+            shards: vec![shard],
+        };
+        record(
+            rec,
+            &tuning,
+            &w,
+            t.get("x"),
+            num_tokens,
+            epilogue,
+            t.get("y"),
+        );
     })
 }
 
 /// What the epilogue makes of exact results, and the bound of each element.
-fn expect(epilogue: Epilogue, out: &[(f64, f64)], steps: usize, before: &[f32]) -> (Vec<f64>, Vec<f64>) {
+fn expect(
+    epilogue: Epilogue,
+    out: &[(f64, f64)],
+    steps: usize,
+    before: &[f32],
+) -> (Vec<f64>, Vec<f64>) {
     match epilogue {
-        Epilogue::Store => out.iter().map(|&(v, abs)| (v, dot_bound(steps, abs))).unzip(),
+        Epilogue::Store => out
+            .iter()
+            .map(|&(v, abs)| (v, dot_bound(steps, abs)))
+            .unzip(),
         Epilogue::Add => out
             .iter()
             .zip(before)
-            .map(|(&(v, abs), &b)| (v + f64::from(b), dot_bound(steps, abs) + U * (v + f64::from(b)).abs()))
+            .map(|(&(v, abs), &b)| {
+                (
+                    v + f64::from(b),
+                    dot_bound(steps, abs) + U * (v + f64::from(b)).abs(),
+                )
+            })
             .unzip(),
         Epilogue::SwiGlu => out
             .chunks_exact(2)
@@ -251,8 +361,10 @@ fn expect(epilogue: Epilogue, out: &[(f64, f64)], steps: usize, before: &[f32]) 
                 let [(gate, gate_abs), (up, up_abs)] = [pair[0], pair[1]];
                 let silu = gate / (1.0 + (-gate).exp());
                 // |silu'| <= 1.1; exp is good to 3 + 2 |x| ulp, and three more roundings follow
-                let silu_error = 1.1 * dot_bound(steps, gate_abs) + silu.abs() * (2.0 * (3.0 + 2.0 * gate.abs()) + 4.0) * U;
-                let error = silu_error * up.abs() + (silu.abs() + silu_error) * dot_bound(steps, up_abs);
+                let silu_error = 1.1 * dot_bound(steps, gate_abs)
+                    + silu.abs() * (2.0 * (3.0 + 2.0 * gate.abs()) + 4.0) * U;
+                let error =
+                    silu_error * up.abs() + (silu.abs() + silu_error) * dot_bound(steps, up_abs);
                 (silu * up, error + (silu * up).abs() * 2.0 * U + 1e-30)
             })
             .unzip(),

@@ -23,8 +23,16 @@ pub struct Entry {
 
 /// The registry.
 pub static ALL: &[Entry] = &[
-    Entry { kernel: &matmul::MATMUL, variants: matmul::variants, cases: matmul::cases },
-    Entry { kernel: &rms_norm::RMS_NORM, variants: rms_norm::variants, cases: rms_norm::cases },
+    Entry {
+        kernel: &matmul::MATMUL,
+        variants: matmul::variants,
+        cases: matmul::cases,
+    },
+    Entry {
+        kernel: &rms_norm::RMS_NORM,
+        variants: rms_norm::variants,
+        cases: rms_norm::cases,
+    },
 ];
 
 /// Choices that are made once when a model is loaded and hold for every step: a kernel may never

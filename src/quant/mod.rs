@@ -53,7 +53,10 @@ impl Format {
     /// Bytes on the device of a matrix: weights and scales.
     pub fn matrix_bytes(&self, rows: usize, columns: usize) -> (u64, u64) {
         let groups = (rows.next_multiple_of(BLOCK_ROWS) * columns.div_ceil(GROUP)) as u64;
-        (groups * self.group_bytes as u64, groups * self.scale_bytes as u64)
+        (
+            groups * self.group_bytes as u64,
+            groups * self.scale_bytes as u64,
+        )
     }
 
     /// Packs whole rows (row-major, `columns` each): weights and scales as they lie on the device.
@@ -61,7 +64,11 @@ impl Format {
     /// # Panics
     /// When `values` are not whole rows.
     pub fn pack_rows(&self, values: &[f32], columns: usize) -> (Vec<u8>, Vec<u8>) {
-        assert!(values.len().is_multiple_of(columns), "{} values in rows of {columns}", values.len());
+        assert!(
+            values.len().is_multiple_of(columns),
+            "{} values in rows of {columns}",
+            values.len()
+        );
         let rows = values.len() / columns;
         let (weight_bytes, scale_bytes) = self.matrix_bytes(rows, columns);
         let mut weights = vec![0; weight_bytes as usize];

@@ -24,7 +24,11 @@ fn pack(values: &[f32; GROUP], weights: &mut [u8], scale: &mut [u8]) {
     scale.copy_from_slice(&rounded.to_le_bytes());
     let divisor = rounded.to_f32();
     for (weight, value) in weights.iter_mut().zip(values) {
-        let quant = if divisor == 0.0 { 0.0 } else { (value / divisor).round_ties_even().clamp(-127.0, 127.0) };
+        let quant = if divisor == 0.0 {
+            0.0
+        } else {
+            (value / divisor).round_ties_even().clamp(-127.0, 127.0)
+        };
         *weight = (quant as i8) as u8;
     }
 }
@@ -52,7 +56,10 @@ mod tests {
         (values[0], values[1], values[2]) = (127.0, -127.0, 0.5);
         let (weights, scale) = packed(&values);
         assert_eq!(f16::from_le_bytes(scale).to_f32(), 1.0);
-        assert_eq!((weights[0] as i8, weights[1] as i8, weights[2]), (127, -127, 0)); // 0.5 ties to even
+        assert_eq!(
+            (weights[0] as i8, weights[1] as i8, weights[2]),
+            (127, -127, 0)
+        ); // 0.5 ties to even
         // a scale that rounds down in f16 would push the largest weight to 128: it is clamped
         let (weights, _) = packed(&[1000.3; GROUP]);
         assert_eq!(weights[5] as i8, 127);

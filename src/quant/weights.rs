@@ -32,7 +32,12 @@ pub struct Shard {
 impl Shard {
     /// A shard from tensors made elsewhere; `scales` as the format wants it.
     pub fn new(first_row: usize, rows: usize, quants: Tensor, scales: Option<Tensor>) -> Shard {
-        Shard { first_row, rows, quants, scales }
+        Shard {
+            first_row,
+            rows,
+            quants,
+            scales,
+        }
     }
 
     /// The shard's tensors by the names the parts of `shaders/quant` give them.
@@ -47,17 +52,35 @@ impl Weights {
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`] naming `label`.
-    pub fn allocate(gpu: &Gpu, label: &str, format: &'static Format, rows: usize, columns: usize) -> Result<Weights> {
+    pub fn allocate(
+        gpu: &Gpu,
+        label: &str,
+        format: &'static Format,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Weights> {
         let per_shard = rows_per_shard(gpu.max_binding_bytes(), format, columns);
         let mut shards = Vec::with_capacity(rows.div_ceil(per_shard));
         for first_row in (0..rows).step_by(per_shard) {
             let shard_rows = per_shard.min(rows - first_row);
             let (quants, scales) = format.matrix_bytes(shard_rows, columns);
             let quants = gpu.tensor(label, DType::I8, &[quants as usize])?;
-            let scales = (scales > 0).then(|| gpu.tensor(label, DType::I8, &[scales as usize])).transpose()?;
-            shards.push(Shard { first_row, rows: shard_rows, quants, scales });
+            let scales = (scales > 0)
+                .then(|| gpu.tensor(label, DType::I8, &[scales as usize]))
+                .transpose()?;
+            shards.push(Shard {
+                first_row,
+                rows: shard_rows,
+                quants,
+                scales,
+            });
         }
-        Ok(Weights { format, rows, columns, shards })
+        Ok(Weights {
+            format,
+            rows,
+            columns,
+            shards,
+        })
     }
 
     /// Packs and uploads `values`, whole rows from `first_row` on.
@@ -69,7 +92,11 @@ impl Weights {
     /// When `first_row` is not a multiple of 4 or the rows leave the matrix.
     pub fn write_rows(&self, gpu: &Gpu, first_row: usize, values: &[f32]) -> Result<()> {
         let end = first_row + values.len() / self.columns;
-        assert!(first_row.is_multiple_of(BLOCK_ROWS) && end <= self.rows, "rows {first_row}..{end} of {}", self.rows);
+        assert!(
+            first_row.is_multiple_of(BLOCK_ROWS) && end <= self.rows,
+            "rows {first_row}..{end} of {}",
+            self.rows
+        );
         let groups_per_block = BLOCK_ROWS * self.columns.div_ceil(GROUP);
         for shard in &self.shards {
             let from = first_row.max(shard.first_row);
@@ -80,9 +107,17 @@ impl Weights {
             let rows = &values[(from - first_row) * self.columns..(to - first_row) * self.columns];
             let (weights, scales) = self.format.pack_rows(rows, self.columns);
             let block = (from - shard.first_row) / BLOCK_ROWS;
-            gpu.upload(&shard.quants, (block * groups_per_block * self.format.group_bytes) as u64, &weights)?;
+            gpu.upload(
+                &shard.quants,
+                (block * groups_per_block * self.format.group_bytes) as u64,
+                &weights,
+            )?;
             if let Some(tensor) = &shard.scales {
-                gpu.upload(tensor, (block * groups_per_block * self.format.scale_bytes) as u64, &scales)?;
+                gpu.upload(
+                    tensor,
+                    (block * groups_per_block * self.format.scale_bytes) as u64,
+                    &scales,
+                )?;
             }
         }
         Ok(())
@@ -90,7 +125,11 @@ impl Weights {
 
     /// Bytes on the device.
     pub fn size_bytes(&self) -> u64 {
-        self.shards.iter().flat_map(Shard::bindings).map(|(_, tensor)| tensor.size_bytes()).sum()
+        self.shards
+            .iter()
+            .flat_map(Shard::bindings)
+            .map(|(_, tensor)| tensor.size_bytes())
+            .sum()
     }
 }
 
@@ -98,6 +137,9 @@ impl Weights {
 fn rows_per_shard(limit: u64, format: &Format, columns: usize) -> usize {
     let (bytes, _) = format.matrix_bytes(SHARD_ROWS, columns);
     let shards = (limit / bytes) as usize;
-    assert!(shards > 0, "{SHARD_ROWS} rows of {columns} columns need {bytes} bytes, a binding holds {limit}");
+    assert!(
+        shards > 0,
+        "{SHARD_ROWS} rows of {columns} columns need {bytes} bytes, a binding holds {limit}"
+    );
     shards * SHARD_ROWS
 }

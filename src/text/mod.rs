@@ -1,0 +1,41 @@
+//! From chat messages to token ids and back to text. Pure: no files, no device, no clock.
+//!
+//! The way in is [`ChatTemplate::render`] followed by [`Tokenizer::encode_rendered`]: the first keeps a
+//! record of which bytes of the prompt came from the messages, the second recognises control tokens
+//! only outside of these, so that nobody can end a turn by writing the end-of-turn marker.
+//! The way out is [`Tokenizer::token_bytes`] followed by [`TextStream::push`]: bytes are collected into
+//! whole characters and searched for stop strings before anything is shown.
+//!
+//! | File | Holds |
+//! |---|---|
+//! | `tokenizer` | the tokenizer itself: encoding, with and without control tokens |
+//! | `vocab` | building it from the vocabulary of a GGUF file; the table of pre-tokenizers |
+//! | `hf_json` | building it from a `tokenizer.json` |
+//! | `prevalidate` | what is checked in a `tokenizer.json` before the tokenizers crate sees it |
+//! | `control` | finding control tokens in a text |
+//! | `token_table` | the bytes behind every id |
+//! | `chat_template` | rendering messages with the model's Jinja template |
+//! | `template_functions` | the functions and filters that templates expect |
+//! | `content_spans` | telling the messages' text from the template's in a rendering |
+//! | `detokenize`, `stop` | bytes to whole characters; stop strings |
+
+mod chat_template;
+mod content_spans;
+mod control;
+mod detokenize;
+mod hf_json;
+mod prevalidate;
+mod stop;
+mod template_functions;
+mod token_table;
+mod tokenizer;
+mod vocab;
+
+pub use chat_template::{ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, RenderOptions, Rendered};
+pub use detokenize::TextStream;
+pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Piece, StopMatcher, check_stops};
+pub use tokenizer::{MAX_VOCAB, Tokenizer};
+pub use vocab::{TokenType, Vocab};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! Text to token ids.
+//!
+//! **Guarded tokens** are recognised by their text only where the prompt's author may write them: the
+//! vocabulary's control tokens, and added tokens that look like one (`<|...|>`), whatever the file says
+//! about them. Everything else that a file adds (`<think>`, runs of blanks) is recognised everywhere,
+//! as the model was trained to expect.
+//!
+//! A text is cut at the guarded tokens that are recognised, and nowhere else; what lies between is
+//! encoded with guarded tokens switched off. So the ids are those of the whole text wherever the
+//! messages hold no guarded token's text.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use tokenizers::{Model, OffsetType, PreTokenizer, PreTokenizerWrapper};
+
+use super::chat_template::Rendered;
+use super::control::{ControlToken, ControlTokens};
+use super::token_table::TokenTable;
+use super::vocab::Vocab;
+use crate::error::{Error, Result};
+
+/// The most ids that a vocabulary may have.
+pub const MAX_VOCAB: usize = 1 << 20;
+
+/// A model's tokenizer. Shared freely between threads; every method takes `&self`.
+pub struct Tokenizer {
+    /// Never recognises guarded tokens: these are cut out before it sees the text.
+    inner: tokenizers::Tokenizer,
+    /// The pre-tokenizer for text that does not begin the prompt, where that makes a difference:
+    /// SentencePiece tokenizers may put a space in front of the prompt's first word alone.
+    inner_rest: Option<PreTokenizerWrapper>,
+    guarded: ControlTokens,
+    table: TokenTable,
+    /// What the tokenizer puts in front of every prompt: nothing, or the BOS token.
+    prefix: Vec<u32>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    /// Stands for characters without a token; the only control token that plain text may produce.
+    unknown: Option<u32>,
+}
+
+/// What the two ways of building a tokenizer have found out.
+pub(super) struct Parts {
+    pub(super) inner: tokenizers::Tokenizer,
+    pub(super) table: TokenTable,
+    pub(super) prefix: Vec<u32>,
+    pub(super) bos: Option<u32>,
+    pub(super) eos: Option<u32>,
+    pub(super) unknown: Option<u32>,
+}
+
+/// Whether an added token's text has the form that families use for turn markers.
+pub(super) fn looks_like_control(text: &str) -> bool {
+    let inside = |open: &str, close: &str| text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close);
+    inside("<|", "|>") || inside("<｜", "｜>")
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer of a GGUF file with byte-level BPE (`tokenizer.ggml.model` = `gpt2`).
+    /// `path` is the file's, for errors.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a `tokenizer.ggml.pre` that is not in the table; [`Error::Field`] for
+    /// a token, type, merge or special id that does not fit the rest.
+    pub fn from_vocab(vocab: Vocab, path: &Path) -> Result<Tokenizer> {
+        Self::from_parts(super::vocab::build(vocab, path)?, path)
+    }
+
+    /// Builds the tokenizer of a Hugging Face directory from the bytes of its `tokenizer.json` and, if
+    /// there is one, its parsed `tokenizer_config.json`. `path` is the former's, for errors.
+    ///
+    /// Whether a BOS token is added is for the post-processor in `tokenizer.json` to say. What follows
+    /// the text there (an EOS token) is left out: a prompt goes on.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the file is no JSON or too big, [`Error::Unsupported`] for another model
+    /// than BPE or Unigram, [`Error::Field`] for a part that does not fit the rest.
+    pub fn from_json(json: &[u8], tokenizer_config: Option<&serde_json::Value>, path: &Path) -> Result<Tokenizer> {
+        Self::from_parts(super::hf_json::build(json, tokenizer_config, path)?, path)
+    }
+
+    fn from_parts(parts: Parts, path: &Path) -> Result<Tokenizer> {
+        let Parts { mut inner, table, prefix, bos, eos, unknown } = parts;
+        inner.set_encode_special_tokens(true);
+        let guarded = inner.get_added_vocabulary().get_added_tokens_decoder().iter();
+        let guarded = ControlTokens::new(guarded.filter(|(_, token)| token.special).map(|(&id, token)| ControlToken {
+            id,
+            text: token.content.clone(),
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+            single_word: token.single_word,
+        }));
+        let inner_rest = match inner.get_pre_tokenizer() {
+            Some(pre) => without_first(pre).map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
+            None => None,
+        };
+        Ok(Tokenizer { inner, inner_rest, guarded, table, prefix, bos, eos, unknown })
+    }
+
+    /// Number of token ids; the model's output may be wider than that.
+    pub fn vocab_size(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The token that begins a text, if the vocabulary names one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The token that ends a text, if the vocabulary names one.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Whether the tokenizer puts a BOS token in front of every prompt.
+    pub fn add_bos(&self) -> bool {
+        !self.prefix.is_empty()
+    }
+
+    /// The id of the token whose string in the vocabulary is `token`.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Whether `id` is a control token: one that stands for no text. False beyond the vocabulary.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.table.is_control(id)
+    }
+
+    /// All control tokens, ascending.
+    pub fn control_ids(&self) -> Vec<u32> {
+        self.table.control().map(|(id, _)| id).collect()
+    }
+
+    /// The bytes that `id` adds to the output, possibly part of a character. Empty for control tokens
+    /// and for ids beyond the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.table.bytes(id)
+    }
+
+    /// The text of `id` for people, as in log-probabilities: control tokens by their name, bytes that
+    /// are no character on their own as U+FFFD. Empty beyond the vocabulary.
+    pub fn token_text(&self, id: u32) -> String {
+        self.table.text(id)
+    }
+
+    /// Encodes a prompt in which control tokens are written by name. A BOS token comes first where the
+    /// tokenizer adds one and the text does not begin with it.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the pre-tokenizer gives up on the text.
+    pub fn encode_raw(&self, text: &str) -> Result<Vec<u32>> {
+        let ids = self.encode_spans(text, &[])?;
+        Ok(self.with_prefix(ids))
+    }
+
+    /// Encodes a text in which nothing is a control token. No BOS token is added.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_raw`].
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_spans(text, &[0..text.len()])
+    }
+
+    /// Encodes a rendered chat: control tokens are recognised only outside of the messages' own text.
+    /// A BOS token comes first where the tokenizer adds one and the template has not written it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_raw`].
+    pub fn encode_rendered(&self, rendered: &Rendered) -> Result<Vec<u32>> {
+        let mut spans = rendered.content_spans.clone();
+        spans.sort_unstable_by_key(|span| span.start);
+        let ids = self.encode_spans(&rendered.text, &spans)?;
+        Ok(self.with_prefix(ids))
+    }
+
+    fn with_prefix(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        if !ids.starts_with(&self.prefix) {
+            ids.splice(0..0, self.prefix.iter().copied());
+        }
+        ids
+    }
+
+    /// `content` ascending by start.
+    fn encode_spans(&self, text: &str, content: &[Range<usize>]) -> Result<Vec<u32>> {
+        // Regular expressions of the file run here, and the regex engine panics when a match takes too
+        // many steps. Nothing of ours is half done at that moment.
+        catch_unwind(AssertUnwindSafe(|| {
+            let mut ids = Vec::with_capacity(text.len() / 3);
+            let mut start = 0;
+            for found in self.guarded.find(text, content) {
+                self.encode_between(text, start..found.range.start, &mut ids)?;
+                ids.push(found.id);
+                start = found.range.end;
+            }
+            self.encode_between(text, start..text.len(), &mut ids)?;
+            Ok(ids)
+        }))
+        .unwrap_or_else(|_| Err(problem("the pre-tokenizer gave up on this text")))
+    }
+
+    /// Encodes a part of `text` in which no guarded token is to be recognised.
+    fn encode_between(&self, text: &str, part: Range<usize>, ids: &mut Vec<u32>) -> Result<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
+        let begins_text = part.start == 0;
+        let added = self.inner.get_added_vocabulary();
+        let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), &text[part]);
+        let pre_tokenizer = if begins_text { None } else { self.inner_rest.as_ref() };
+        if let Some(pre_tokenizer) = pre_tokenizer.or(self.inner.get_pre_tokenizer()) {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(problem)?;
+        }
+        let model = self.inner.get_model();
+        pieces.tokenize(|piece| model.tokenize(piece.get())).map_err(problem)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(problem)?;
+        for &id in encoding.get_ids() {
+            if self.guarded.contains(id) && Some(id) != self.unknown {
+                self.encode_name(id, ids)?;
+            } else {
+                ids.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The merges of some vocabularies lead from plain text to a guarded token: its name is then
+    /// encoded one character at a time.
+    fn encode_name(&self, id: u32, ids: &mut Vec<u32>) -> Result<()> {
+        let name = self.inner.id_to_token(id).unwrap_or_default();
+        let mut buffer = [0; 4];
+        for c in name.chars() {
+            let tokens = self.inner.get_model().tokenize(c.encode_utf8(&mut buffer)).map_err(problem)?;
+            ids.extend(tokens.iter().map(|token| token.id).filter(|&id| !self.guarded.contains(id)));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("prefix", &self.prefix)
+            .field("bos", &self.bos)
+            .field("eos", &self.eos)
+            .finish_non_exhaustive()
+    }
+}
+
+fn problem(e: impl std::fmt::Display) -> Error {
+    Error::Tokenizer { problem: e.to_string() }
+}
+
+/// `pre` with every space that is put in front of the first word alone taken away; `None` when there
+/// is none.
+fn without_first(pre: &PreTokenizerWrapper) -> serde_json::Result<Option<PreTokenizerWrapper>> {
+    fn replace(value: &mut serde_json::Value) -> bool {
+        match value {
+            serde_json::Value::Object(map) => {
+                let mut changed = false;
+                for (key, value) in map {
+                    if key == "prepend_scheme" && value == "first" {
+                        *value = "never".into();
+                        changed = true;
+                    } else {
+                        changed |= replace(value);
+                    }
+                }
+                changed
+            }
+            serde_json::Value::Array(items) => items.iter_mut().fold(false, |changed, item| replace(item) | changed),
+            _ => false,
+        }
+    }
+    let mut value = serde_json::to_value(pre)?;
+    if !replace(&mut value) {
+        return Ok(None);
+    }
+    serde_json::from_value(value).map(Some)
+}
