@@ -272,31 +272,30 @@ impl Fetcher {
     }
 }
 
-/// A host that cannot be found or reached will not be there a second later either;
-/// whatever breaks after that is worth another try.
+/// A connection that breaks is worth another try. A host that cannot be found, reached
+/// or believed will be no better a second later.
 fn setback(error: ureq::Error) -> Setback {
     use std::io::ErrorKind;
     use ureq::{Error, Timeout};
-    let final_one = match &error {
+    let broke = match &error {
         Error::Io(error) => matches!(
             error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::NetworkDown
-                | ErrorKind::AddrNotAvailable
-                | ErrorKind::PermissionDenied
-                | ErrorKind::NotFound
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+                | ErrorKind::TimedOut
+                | ErrorKind::Interrupted
         ),
-        Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
-        Error::Timeout(_) | Error::Protocol(_) => false,
-        _ => true,
+        Error::Timeout(Timeout::Resolve | Timeout::Connect) => false,
+        Error::Timeout(_) | Error::Protocol(_) => true,
+        _ => false,
     };
     let why = error.to_string();
-    if final_one {
-        Refusal::Next(why).into()
-    } else {
+    if broke {
         Setback::Again(why, None)
+    } else {
+        Refusal::Next(why).into()
     }
 }
 

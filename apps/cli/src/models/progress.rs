@@ -72,6 +72,31 @@ impl Progress {
         }
     }
 
+    /// Another tool has `bytes` so far, of a size that nobody knows.
+    pub fn elsewhere(&mut self, tool: &str, bytes: u64) {
+        let text = format!("{tool}: {} so far", human_bytes(bytes));
+        match &mut self.style {
+            Style::Silent => {}
+            Style::Bar(bar) => bar.set_message(text),
+            Style::Lines(last) => {
+                let tenth = bytes * 10 / self.size;
+                if tenth > *last {
+                    *last = tenth;
+                    say(&text);
+                }
+            }
+        }
+    }
+
+    /// The tool is done; from here on the file itself counts.
+    pub fn back(&mut self) {
+        match &mut self.style {
+            Style::Silent => {}
+            Style::Bar(bar) => bar.set_message(self.what.clone()),
+            Style::Lines(last) => *last = self.shown * 10 / self.size,
+        }
+    }
+
     /// A remark that does not tear the bar.
     pub fn remark(&self, line: &str) {
         match &self.style {

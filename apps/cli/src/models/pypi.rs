@@ -52,7 +52,7 @@ pub fn fetch(
 }
 
 /// Lets pip put the wheel into `scratch`; the path of the wheel.
-fn download(want: &WheelFile, scratch: &Path, progress: &Progress) -> Result<PathBuf, Refusal> {
+fn download(want: &WheelFile, scratch: &Path, progress: &mut Progress) -> Result<PathBuf, Refusal> {
     let python = find_pip().map_err(Refusal::Next)?;
     let requirement = format!("{}=={}", want.project, want.version);
     progress.remark(&format!(
@@ -87,7 +87,8 @@ fn download(want: &WheelFile, scratch: &Path, progress: &Progress) -> Result<Pat
         .stderr(errors)
         .spawn()
         .map_err(|error| Refusal::Next(format!("{}: {error}", python[0])))?;
-    let ended_well = wait(child, scratch).map_err(Refusal::Next)?;
+    let ended_well = wait(child, scratch, progress).map_err(Refusal::Next)?;
+    progress.back();
     if !ended_well {
         return Err(Refusal::Next(format!("pip: {}", last_words(&log))));
     }
@@ -121,8 +122,8 @@ fn find_pip() -> Result<&'static [&'static str], String> {
     })
 }
 
-/// Waits for pip as long as the folder grows; whether it ended with success.
-fn wait(mut child: Child, scratch: &Path) -> Result<bool, String> {
+/// Waits for pip as long as its files grow; whether it ended with success.
+fn wait(mut child: Child, scratch: &Path, progress: &mut Progress) -> Result<bool, String> {
     let mut last_growth = Instant::now();
     let mut largest = 0;
     loop {
@@ -131,10 +132,11 @@ fn wait(mut child: Child, scratch: &Path) -> Result<bool, String> {
             Ok(None) => {}
             Err(error) => return Err(format!("pip: {error}")),
         }
-        let bytes = folder_bytes(scratch, 0);
+        let bytes = largest_file(scratch, 0);
         if bytes > largest {
             largest = bytes;
             last_growth = Instant::now();
+            progress.elsewhere("pip", bytes);
         }
         if last_growth.elapsed() > STALL {
             let _ = child.kill();
@@ -145,22 +147,18 @@ fn wait(mut child: Child, scratch: &Path) -> Result<bool, String> {
     }
 }
 
-/// Bytes under a folder, a few levels deep; files that vanish meanwhile count nothing.
-fn folder_bytes(folder: &Path, depth: u32) -> u64 {
+/// Size of the largest file under a folder, a few levels deep. The sum would count twice
+/// what pip copies; files that vanish meanwhile count nothing.
+fn largest_file(folder: &Path, depth: u32) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
     };
-    let mut bytes = 0;
-    for entry in entries.flatten() {
-        match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() && depth < 4 => {
-                bytes += folder_bytes(&entry.path(), depth + 1)
-            }
-            Ok(metadata) if metadata.is_file() => bytes += metadata.len(),
-            _ => {}
-        }
-    }
-    bytes
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() && depth < 4 => largest_file(&entry.path(), depth + 1),
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    });
+    sizes.max().unwrap_or(0)
 }
 
 /// pip's last error, on one line.
