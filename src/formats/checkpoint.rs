@@ -243,8 +243,8 @@ impl Checkpoint {
         self.tensors.iter().map(TensorInfo::bytes).sum()
     }
 
-    /// Reads and decodes rows of a tensor of this checkpoint. `out` is cleared first and then holds
-    /// `rows.len() * info.columns()` values, row after row.
+    /// Reads and decodes rows of a tensor of this checkpoint. Whatever `out` held is replaced by
+    /// `rows.len() * info.columns()` values, row after row; after an error it holds nothing of use.
     ///
     /// # Errors
     /// [`Error::Tensor`] with the missing bytes if the file has become shorter since it was opened;
@@ -264,7 +264,6 @@ impl Checkpoint {
             "{}: rows {rows:?} of {num_rows}",
             info.name
         );
-        out.clear();
         out.resize(rows.len() * info.columns(), 0.0);
 
         let (group_size, group_bytes) = (info.encoding.group_size(), info.encoding.group_bytes());

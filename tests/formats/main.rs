@@ -4,6 +4,7 @@
 mod directory;
 mod gguf;
 mod memory;
+mod metadata;
 mod mutation;
 mod safetensors;
 mod weights;
