@@ -62,7 +62,16 @@ pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<Str
             words.iter().map(|word| utf8(word, "the prompt")).collect();
         return Ok(words?.join(" "));
     }
-    match (&args.prompt, &args.file) {
+    // A variable that is set to nothing counts as not set; an empty -p is an empty prompt.
+    let prompt = args
+        .prompt
+        .as_ref()
+        .filter(|text| given.prompt || !text.is_empty());
+    let file = args
+        .file
+        .as_ref()
+        .filter(|path| given.file || !path.as_os_str().is_empty());
+    match (prompt, file) {
         (Some(text), _) if !given.file => utf8(text, "--prompt").map(str::to_owned),
         (_, Some(path)) if path.as_os_str() == "-" => from_stdin(),
         (_, Some(path)) => from_file(path),

@@ -391,3 +391,32 @@ fn a_cache_that_cannot_be_written_is_an_io_error() {
     assert_eq!(ended.code, Some(6), "{}", ended.stderr);
     assert!(ended.stderr.contains("a-file"), "{}", ended.stderr);
 }
+
+#[test]
+fn the_token_goes_to_the_hub_alone() {
+    let world = world(NO_SUCH);
+    let hub = Server::start(|_, _| Reply::new(403, b""));
+    let plain = Server::start(|request, _| Reply::file(&body(), request));
+    let table = world.path("config").join("nelumbo").join("models.toml");
+    let text = fs::read_to_string(&table).unwrap();
+    let source = format!(
+        "[[model.sources]]\nkind = \"url\"\nurl = \"{}/tiny.gguf\"\n",
+        plain.url
+    );
+    fs::write(&table, text + &source).unwrap();
+
+    let mut command = world.command(&["pull", "tiny"]);
+    let ended = finish(
+        command
+            .env("HF_ENDPOINT", format!("{}/", hub.url))
+            .env("HF_TOKEN", "secret"),
+    );
+    assert_pulled(&world, &ended);
+    assert!(!ended.stderr.contains("secret"), "{}", ended.stderr);
+    assert_eq!(hub.requests()[0].path, "/u/r/resolve/main/tiny.gguf");
+    assert_eq!(
+        hub.requests()[0].header("authorization"),
+        Some("Bearer secret")
+    );
+    assert_eq!(plain.requests()[0].header("authorization"), None);
+}

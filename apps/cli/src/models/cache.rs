@@ -33,7 +33,7 @@ pub enum State {
 impl Cache {
     /// The folder given, or `nelumbo` in the user's cache folder. Creates nothing.
     pub fn locate(given: Option<&Path>) -> Result<Cache, Failure> {
-        if let Some(root) = given {
+        if let Some(root) = given.filter(|root| !root.as_os_str().is_empty()) {
             return Ok(Cache {
                 root: root.to_owned(),
             });

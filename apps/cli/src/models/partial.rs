@@ -126,7 +126,9 @@ impl Partial {
     pub fn validator(&self, url: &str) -> Option<String> {
         let text = fs::read_to_string(self.validator_path()).ok()?;
         let (stored_url, validator) = text.split_once('\n')?;
-        (stored_url == url).then(|| validator.to_owned())
+        // It goes into a header: only what a server could have sent comes back out.
+        let is_etag = validator.starts_with('"') && validator.bytes().all(|b| b.is_ascii_graphic());
+        (stored_url == url && is_etag).then(|| validator.to_owned())
     }
 
     /// Keeps, or forgets, the server's name for this version.
@@ -212,6 +214,9 @@ mod tests {
             (2, Some("\"v1\""))
         );
         assert_eq!(second.validator("http://y/m"), None);
+        let etag = folder.path().join("m.gguf.partial.etag");
+        fs::write(&etag, "http://x/m\n\"v1\"\r\nX: y").unwrap();
+        assert_eq!(second.validator("http://x/m"), None);
         assert!(matches!(second.write(b"cd"), Err(WriteError::TooLong)));
         second.write(b"c").unwrap();
         assert!(second.verify(ABC).is_ok());
