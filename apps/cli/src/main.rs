@@ -38,7 +38,11 @@ fn main() -> ExitCode {
 
 /// The arguments, and which of them stood on the command line itself.
 fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap::Error> {
-    let matches = Cli::command().try_get_matches_from(argv::normalise(argv))?;
+    // Help names the variables and keeps what is in them to itself.
+    let command = Cli::command()
+        .mut_args(|arg| arg.hide_env_values(true))
+        .mut_subcommands(|sub| sub.mut_args(|arg| arg.hide_env_values(true)));
+    let matches = command.try_get_matches_from(argv::normalise(argv))?;
     let given = matches
         .subcommand_matches("run")
         .map(given)

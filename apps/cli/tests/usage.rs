@@ -29,6 +29,9 @@ fn help_is_not_an_error_and_tells_the_environment() {
             "{args:?}"
         );
     }
+    let mut command = world.command(&["run", "--help"]);
+    let help = finish(command.env("NELUMBO_SYSTEM", "my-secret")).stdout;
+    assert!(!help.contains("my-secret"));
     let help = world.nelumbo(&closed_port(), &["run", "--help"]).stdout;
     for part in [
         "NELUMBO_CTX_SIZE",

@@ -28,13 +28,8 @@ impl Progress {
         let style = if quiet {
             Style::Silent
         } else if std::io::stderr().is_terminal() {
-            let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
             let bar = ProgressBar::new(size).with_message(what.to_owned());
-            bar.set_style(
-                ProgressStyle::with_template(template)
-                    .expect("the template is ours")
-                    .progress_chars("=> "),
-            );
+            bar.set_style(bar_style());
             bar.enable_steady_tick(Duration::from_millis(200));
             Style::Bar(bar)
         } else {
@@ -77,7 +72,10 @@ impl Progress {
         let text = format!("{tool}: {} so far", human_bytes(bytes));
         match &mut self.style {
             Style::Silent => {}
-            Style::Bar(bar) => bar.set_message(text),
+            Style::Bar(bar) => {
+                bar.set_style(ProgressStyle::default_spinner());
+                bar.set_message(text);
+            }
             Style::Lines(last) => {
                 let tenth = bytes * 10 / self.size;
                 if tenth > *last {
@@ -92,7 +90,10 @@ impl Progress {
     pub fn back(&mut self) {
         match &mut self.style {
             Style::Silent => {}
-            Style::Bar(bar) => bar.set_message(self.what.clone()),
+            Style::Bar(bar) => {
+                bar.set_style(bar_style());
+                bar.set_message(self.what.clone());
+            }
             Style::Lines(last) => *last = self.shown * 10 / self.size,
         }
     }
@@ -113,6 +114,13 @@ impl Drop for Progress {
             bar.finish_and_clear();
         }
     }
+}
+
+fn bar_style() -> ProgressStyle {
+    let sizes = "{decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}";
+    ProgressStyle::with_template(&format!("{{msg}} [{{bar:30}}] {sizes}"))
+        .expect("the template is ours")
+        .progress_chars("=> ")
 }
 
 /// `98.4 MB`: decimal, as file sizes are usually told.
