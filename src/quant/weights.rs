@@ -123,6 +123,15 @@ impl Weights {
         Ok(())
     }
 
+    /// Forgets the rows from `rows` on. The memory stays.
+    pub fn truncate_rows(&mut self, rows: usize) {
+        self.rows = self.rows.min(rows);
+        self.shards.retain(|shard| shard.first_row < rows);
+        for shard in &mut self.shards {
+            shard.rows = shard.rows.min(rows - shard.first_row);
+        }
+    }
+
     /// Bytes on the device.
     pub fn size_bytes(&self) -> u64 {
         self.shards

@@ -1,0 +1,52 @@
+//! From a plan to the words a step uploads.
+
+use super::request::Sampling;
+use super::scheduler::{Scheduler, StepPlan};
+use crate::model::step::{HeadRows, Span};
+
+/// What a step computes, with everything it reads. Borrows from the scheduler: built, run, dropped.
+pub struct Batch<'a> {
+    /// Runs of tokens, in order.
+    pub spans: Vec<Span<'a>>,
+    /// One for each row of logits, in the order of the spans that have one.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// A row of logits and what becomes of it.
+pub struct Row<'a> {
+    /// How its token is drawn.
+    pub sampling: &'a Sampling,
+    /// Tokens that the penalties look at, oldest first.
+    pub window: &'a [u32],
+    /// Position of the token that is drawn: with the seed, what the draw depends on.
+    pub position: usize,
+    /// Log-probabilities to report.
+    pub logprobs: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// The batch of `plan`.
+    pub fn from_plan(plan: &StepPlan, scheduler: &'a Scheduler) -> Batch<'a> {
+        let mut batch = Batch { spans: Vec::with_capacity(plan.chunks.len()), rows: Vec::new() };
+        for chunk in &plan.chunks {
+            let sequence = scheduler.sequence(chunk.id);
+            batch.spans.push(Span {
+                tokens: &sequence.tokens[chunk.start..chunk.start + chunk.len],
+                first_position: chunk.start,
+                pages: &sequence.pages,
+                head_rows: if chunk.samples { HeadRows::Last } else { HeadRows::None },
+            });
+            if chunk.samples {
+                let sampling = &sequence.request.sampling;
+                let oldest = sequence.tokens.len().saturating_sub(sampling.repeat_last_n);
+                batch.rows.push(Row {
+                    sampling,
+                    window: &sequence.tokens[oldest..],
+                    position: sequence.tokens.len(),
+                    logprobs: sequence.request.logprobs,
+                });
+            }
+        }
+        batch
+    }
+}

@@ -1,0 +1,106 @@
+//! The engine: requests in, tokens out, one step at a time.
+//!
+//! [`Engine::step`] is the sentence that describes it all. [`thread`] puts an engine on a thread of
+//! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
+
+pub mod batch;
+pub mod evaluate;
+pub mod request;
+pub mod runner;
+pub mod scheduler;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod thread;
+
+pub use request::{Event, FinishReason, Request, RequestId, Sampling, TokenLogprob};
+pub use scheduler::{Limits, Scheduler};
+#[cfg(not(target_arch = "wasm32"))]
+pub use thread::{EngineHandle, Generation};
+
+use crate::error::Result;
+use crate::kv::PagePool;
+use crate::model::Decoder;
+use batch::Batch;
+use runner::Runner;
+
+/// Requests that may wait for their turn.
+const MAX_WAITING: usize = 256;
+
+/// A decoder, the requests for it, and the pages they own.
+pub struct Engine {
+    scheduler: Scheduler,
+    runner: Runner,
+}
+
+impl Engine {
+    /// An engine with nothing to do.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    pub fn new(decoder: Decoder) -> Result<Engine> {
+        let limits = Limits {
+            max_batched_tokens: decoder.max_batched_tokens(),
+            max_model_len: decoder.max_model_len(),
+            max_waiting: MAX_WAITING,
+        };
+        let pool = PagePool::new(decoder.kv().geometry());
+        Ok(Engine { scheduler: Scheduler::new(limits, pool), runner: Runner::new(decoder)? })
+    }
+
+    /// The decoder, for its sizes and its device.
+    pub fn decoder(&self) -> &Decoder {
+        self.runner.decoder()
+    }
+
+    /// The longest sequence that can be served, prompt and answer, in tokens.
+    pub fn servable_len(&self) -> usize {
+        self.scheduler.servable_len()
+    }
+
+    /// Takes a request into the queue.
+    ///
+    /// # Errors
+    /// [`crate::Error::Request`] and [`crate::Error::RequestTooLong`].
+    pub fn submit(&mut self, request: Request) -> Result<RequestId> {
+        let vocab_size = self.decoder().config().vocab_size;
+        request.sampling.check(vocab_size)?;
+        if let Some(&token) = request.tokens.iter().find(|&&t| t as usize >= vocab_size) {
+            let problem = format!("token {token} is outside of the vocabulary of {vocab_size}");
+            return Err(crate::Error::request("prompt", problem));
+        }
+        self.scheduler.submit(request)
+    }
+
+    /// Ends a request, wherever it is; nothing follows for it but the event returned.
+    pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
+        self.scheduler.cancel(id)
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.scheduler.is_idle()
+    }
+
+    /// One step: some tokens computed, at most one new token for each request.
+    ///
+    /// # Errors
+    /// What the device reports. Every request in flight is over then, and its pages are free.
+    pub fn step(&mut self) -> Result<Vec<Event>> {
+        let plan = self.scheduler.plan_step();
+        if plan.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch = Batch::from_plan(&plan, &self.scheduler);
+        match self.runner.execute(&batch) {
+            Ok(sampled) => Ok(self.scheduler.commit_step(&plan, sampled)),
+            Err(error) => {
+                self.scheduler.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// Asserts the invariants that hold between steps.
+    pub fn check(&self) {
+        self.scheduler.check();
+    }
+}

@@ -1,0 +1,206 @@
+//! One step on the device: forward pass, sampling, and the read-back of a few token ids.
+
+use super::batch::{Batch, Row};
+use super::request::TokenLogprob;
+use super::scheduler::Sampled;
+use crate::error::Result;
+use crate::gpu::{DType, Readback, Tensor};
+use crate::kernels::{argmax, penalties, sample};
+use crate::model::step::{Span, Step};
+use crate::model::Decoder;
+
+/// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
+pub struct Runner {
+    decoder: Decoder,
+    ids: Tensor,
+    argmax_scratch: Tensor,
+    ids_readback: Readback,
+    logits_readback: Option<Readback>,
+}
+
+impl Runner {
+    /// Room for the decoder's head rows.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    pub fn new(decoder: Decoder) -> Result<Runner> {
+        let (gpu, rows) = (decoder.gpu(), decoder.max_head_rows());
+        let scratch_words = argmax::scratch_words(rows, decoder.config().vocab_size);
+        let ids = gpu.tensor("token ids", DType::U32, &[rows])?;
+        let argmax_scratch = gpu.tensor("argmax candidates", DType::U32, &[scratch_words])?;
+        let ids_readback = Readback::new(gpu, ids.size_bytes())?;
+        Ok(Runner { ids, argmax_scratch, ids_readback, logits_readback: None, decoder })
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    /// Computes a batch and draws a token for each of its rows: one submit unless the step is long,
+    /// and only ids come back unless log-probabilities are asked for.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn execute(&mut self, batch: &Batch) -> Result<Vec<Sampled>> {
+        let mut step = self.decoder.step(&batch.spans);
+        assert_eq!(step.head_rows, batch.rows.len(), "a row of logits for each token that is drawn");
+        let plan = SamplingPlan::new(&batch.rows, &mut step);
+        self.decoder.record(&step)?;
+        if batch.rows.is_empty() {
+            self.decoder.recorder().submit()?;
+            // the next step waits for this one anyway: waiting here bounds what is in flight
+            self.decoder.gpu().wait()?;
+            return Ok(Vec::new());
+        }
+        let wants_logits = batch.rows.iter().any(|row| row.logprobs > 0);
+        if wants_logits {
+            self.copy_logits()?; // before penalties touch them
+        }
+        self.draw(&plan, batch.rows.len());
+        self.decoder.recorder().submit()?;
+        let num_rows = batch.rows.len();
+        let ids = self.ids_readback.wait(self.decoder.gpu(), |bytes| {
+            bytemuck::pod_collect_to_vec::<u8, u32>(&bytes[..4 * num_rows])
+        })?;
+        let logits = if wants_logits { self.copied_logits(num_rows)? } else { Vec::new() };
+        let vocab_size = self.decoder.config().vocab_size;
+        let sampled = ids.into_iter().zip(&batch.rows).enumerate().map(|(i, (token, row))| Sampled {
+            token,
+            top_logprobs: match row.logprobs {
+                0 => Vec::new(),
+                count => top_logprobs(&logits[i * vocab_size..(i + 1) * vocab_size], count),
+            },
+        });
+        Ok(sampled.collect())
+    }
+
+    /// The logits of all head rows of `spans`, one row after another; empty when there are none.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn logits(&mut self, spans: &[Span]) -> Result<Vec<f32>> {
+        let step = self.decoder.step(spans);
+        self.decoder.record(&step)?;
+        if step.head_rows == 0 {
+            self.decoder.recorder().submit()?;
+            self.decoder.gpu().wait()?;
+            return Ok(Vec::new());
+        }
+        self.copy_logits()?;
+        self.decoder.recorder().submit()?;
+        self.copied_logits(step.head_rows)
+    }
+
+    fn copy_logits(&mut self) -> Result<()> {
+        let logits = self.decoder.logits().clone();
+        if self.logits_readback.is_none() {
+            self.logits_readback = Some(Readback::new(self.decoder.gpu(), logits.size_bytes())?);
+        }
+        let readback = self.logits_readback.as_ref().expect("made above");
+        self.decoder.recorder().read_back(&logits, readback);
+        Ok(())
+    }
+
+    fn copied_logits(&self, num_rows: usize) -> Result<Vec<f32>> {
+        let readback = self.logits_readback.as_ref().expect("a copy was recorded");
+        let bytes = num_rows * self.decoder.config().vocab_size * 4;
+        readback.wait(self.decoder.gpu(), |all| bytemuck::pod_collect_to_vec(&all[..bytes]))
+    }
+
+    fn draw(&mut self, plan: &SamplingPlan, num_rows: usize) {
+        let (logits, meta) = (self.decoder.logits().clone(), self.decoder.meta().clone());
+        let (ids, scratch) = (&self.ids, &self.argmax_scratch);
+        let rec = self.decoder.recorder();
+        if let Some(penalties_at) = plan.penalties_at {
+            penalties::record(rec, &logits, &meta, penalties_at, num_rows);
+        }
+        match plan.sample_at {
+            Some(sample_at) => sample::record(rec, &logits, &meta, sample_at, num_rows, ids),
+            None => argmax::record(rec, &logits, num_rows, scratch, ids),
+        }
+        rec.read_back(ids, &self.ids_readback);
+    }
+}
+
+/// Where a step's metadata says how tokens are drawn; `None` where nothing is to be done.
+struct SamplingPlan {
+    penalties_at: Option<usize>,
+    sample_at: Option<usize>,
+}
+
+impl SamplingPlan {
+    fn new(rows: &[Row], step: &mut Step) -> SamplingPlan {
+        let penalised = rows.iter().any(|row| row.sampling.has_penalties());
+        let penalties_at = penalised.then(|| {
+            let tables: Vec<penalties::RowPenalties> = rows.iter().map(penalties_of).collect();
+            penalties::push_words(&tables, &mut step.words)
+        });
+        let sampled = rows.iter().any(|row| !row.sampling.is_greedy());
+        let sample_at = sampled.then(|| {
+            let rows: Vec<sample::RowSampling> = rows.iter().map(sampling_of).collect();
+            sample::push_words(&rows, &mut step.words)
+        });
+        SamplingPlan { penalties_at, sample_at }
+    }
+}
+
+fn penalties_of(row: &Row) -> penalties::RowPenalties {
+    let s = row.sampling;
+    let mut counts = std::collections::BTreeMap::<u32, (u32, f32)>::new();
+    for &token in row.window {
+        counts.entry(token).or_default().0 += 1;
+    }
+    for &(token, bias) in &s.logit_bias {
+        counts.entry(token).or_default().1 += bias;
+    }
+    penalties::RowPenalties {
+        repeat: s.repeat_penalty,
+        presence: s.presence_penalty,
+        frequency: s.frequency_penalty,
+        entries: counts.into_iter().map(|(token, (count, bias))| penalties::Entry { token, count, bias }).collect(),
+    }
+}
+
+fn sampling_of(row: &Row) -> sample::RowSampling {
+    let s = row.sampling;
+    sample::RowSampling {
+        temperature: if s.is_greedy() { 0.0 } else { s.temperature },
+        top_k: s.top_k as u32,
+        top_p: s.top_p,
+        min_p: s.min_p,
+        seed: s.seed,
+        position: row.position as u32,
+    }
+}
+
+/// The `count` largest log-probabilities of a row of logits, best first; ties by the lower id.
+fn top_logprobs(logits: &[f32], count: usize) -> Vec<TokenLogprob> {
+    let max = logits.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
+    let log_sum = sum.ln() + f64::from(max);
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let better = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let count = count.min(order.len());
+    if count < order.len() {
+        order.select_nth_unstable_by(count, better);
+        order.truncate(count);
+    }
+    order.sort_unstable_by(better);
+    let logprob = |token: u32| (f64::from(logits[token as usize]) - log_sum) as f32;
+    order.into_iter().map(|token| TokenLogprob { token, logprob: logprob(token) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logprobs_are_sorted_and_sum_to_one() {
+        let top = top_logprobs(&[1.0, 3.0, 2.0, 3.0], 4);
+        assert_eq!(top.iter().map(|t| t.token).collect::<Vec<_>>(), [1, 3, 2, 0]);
+        let sum: f64 = top.iter().map(|t| f64::from(t.logprob).exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-6);
+        assert_eq!(top_logprobs(&[1.0, 3.0, 2.0, 3.0], 2), top[..2]);
+    }
+}

@@ -1,0 +1,169 @@
+//! An engine on a thread of its own. It alone talks to the device; everybody else holds an
+//! [`EngineHandle`] and reads events from a channel.
+
+use super::request::{Event, Request, RequestId};
+use super::Engine;
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+
+enum Command {
+    Submit(Box<Request>, Sender<Result<Event>>, Sender<Result<RequestId>>),
+    Cancel(RequestId),
+}
+
+/// The way to an engine. Dropping it ends the thread after the step it is in.
+pub struct EngineHandle {
+    commands: Option<Sender<Command>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The events of one request. Dropping it cancels the request.
+pub struct Generation {
+    id: RequestId,
+    events: Receiver<Result<Event>>,
+    commands: Sender<Command>,
+}
+
+impl EngineHandle {
+    /// Starts the thread; `make` runs on it, since a device stays where it was opened. Returns what
+    /// `make` tells beside the engine.
+    ///
+    /// # Errors
+    /// What `make` returns.
+    pub fn spawn<T: Send + 'static>(
+        make: impl FnOnce() -> Result<(Engine, T)> + Send + 'static,
+    ) -> Result<(EngineHandle, T)> {
+        let (commands, inbox) = channel();
+        let (ready, made) = channel();
+        let thread = std::thread::Builder::new()
+            .name("nelumbo-engine".to_owned())
+            .spawn(move || match make() {
+                Ok((engine, told)) => {
+                    if ready.send(Ok(told)).is_ok() {
+                        run(engine, &inbox);
+                    }
+                }
+                Err(error) => drop(ready.send(Err(error))), // nobody waits: nobody to tell
+            })
+            .map_err(|e| Error::Device { message: format!("no thread for the engine: {e}") })?;
+        let gone = || Error::Device { message: "the engine's thread ended while loading".to_owned() };
+        let told = made.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok((EngineHandle { commands: Some(commands), thread: Some(thread) }, told))
+    }
+
+    /// Submits a request and returns its events.
+    ///
+    /// # Errors
+    /// Those of [`Engine::submit`].
+    pub fn generate(&self, request: Request) -> Result<Generation> {
+        let commands = self.commands.clone().expect("the sender lives as long as the handle");
+        let (sender, events) = channel();
+        let (reply, accepted) = channel();
+        let gone = || Error::Device { message: "the engine's thread has ended".to_owned() };
+        commands.send(Command::Submit(Box::new(request), sender, reply)).map_err(|_| gone())?;
+        let id = accepted.recv().map_err(|_| gone())??;
+        Ok(Generation { id, events, commands })
+    }
+}
+
+impl Drop for EngineHandle {
+    fn drop(&mut self) {
+        self.commands = None; // the thread sees that nobody can ask any more
+        if let Some(thread) = self.thread.take() {
+            // a panic of the thread was printed by its hook; there is nothing to add while dropping
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Generation {
+    /// The request's name.
+    pub fn id(&self) -> RequestId {
+        self.id
+    }
+
+    /// The next event; `None` after the last one.
+    pub fn next_event(&self) -> Option<Result<Event>> {
+        self.events.recv().ok()
+    }
+
+    /// Asks for an end; the finish event still comes.
+    pub fn cancel(&self) {
+        // an engine that is gone needs no cancelling
+        let _ = self.commands.send(Command::Cancel(self.id));
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// Steps while there is work, waits for commands while there is none.
+fn run(mut engine: Engine, inbox: &Receiver<Command>) {
+    let mut listeners: HashMap<RequestId, Sender<Result<Event>>> = HashMap::new();
+    loop {
+        if engine.is_idle() {
+            match inbox.recv() {
+                Ok(command) => obey(command, &mut engine, &mut listeners),
+                Err(_) => return,
+            }
+        }
+        loop {
+            match inbox.try_recv() {
+                Ok(command) => obey(command, &mut engine, &mut listeners),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
+        }
+        match engine.step() {
+            Ok(events) => events.into_iter().for_each(|event| tell(event, &mut listeners)),
+            Err(error) => {
+                let message = error.to_string();
+                let mut first = Some(error);
+                for (_, listener) in listeners.drain() {
+                    let error = first.take().unwrap_or_else(|| Error::Device { message: message.clone() });
+                    let _ = listener.send(Err(error)); // a listener that left wants no news
+                }
+            }
+        }
+    }
+}
+
+fn obey(command: Command, engine: &mut Engine, listeners: &mut HashMap<RequestId, Sender<Result<Event>>>) {
+    match command {
+        Command::Submit(request, listener, reply) => {
+            let accepted = engine.submit(*request);
+            if let Ok(id) = accepted {
+                listeners.insert(id, listener);
+                if reply.send(Ok(id)).is_err() {
+                    engine.cancel(id); // the asker left before it was answered
+                    listeners.remove(&id);
+                }
+            } else {
+                let _ = reply.send(accepted); // as above, with nothing to undo
+            }
+        }
+        Command::Cancel(id) => {
+            if let Some(event) = engine.cancel(id) {
+                tell(event, listeners);
+            }
+        }
+    }
+}
+
+fn tell(event: Event, listeners: &mut HashMap<RequestId, Sender<Result<Event>>>) {
+    let (id, last) = match &event {
+        Event::Token { id, .. } => (*id, false),
+        Event::Finished { id, .. } => (*id, true),
+    };
+    if let Some(listener) = listeners.get(&id) {
+        let _ = listener.send(Ok(event)); // a listener that left has sent a cancel as well
+    }
+    if last {
+        listeners.remove(&id);
+    }
+}

@@ -1,0 +1,286 @@
+//! The forward pass: a step's spans through embedding, layers and head, recorded as dispatches.
+//!
+//! ```text
+//! embed, L x [ norm, qkv, rope + KV write, attention (+ merge), o + residual,
+//!              norm, gate/up + SwiGLU, down + residual ], gather, norm, head
+//! ```
+
+use super::config::Config;
+use super::rope::RopeTable;
+use super::step::{Span, Step};
+use super::weights::{LayerWeights, ModelWeights};
+use crate::error::{Error, Result};
+use crate::gpu::{DType, Gpu, Recorder, Tensor};
+use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::matmul::{self, Epilogue};
+use crate::kernels::{Tuning, embedding, gather_rows, rms_norm, rope};
+use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
+use std::sync::Arc;
+
+/// Rows of logits a step can have at most; fewer where the binding limit asks for it.
+const MAX_HEAD_ROWS: usize = 16;
+
+/// Words of metadata beside those that grow with tokens and context: penalties, sampling, items.
+const SPARE_META_WORDS: usize = 96 * 1024;
+
+/// Steps of more tokens than this are submitted in parts, so that no submit holds the device long.
+const WHOLE_SUBMIT_TOKENS: usize = 64;
+/// Layers of a part.
+const LAYERS_PER_SUBMIT: usize = 4;
+
+/// Sizes that are fixed when a model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderOptions {
+    /// The longest sequence, prompt and answer, in tokens.
+    pub max_model_len: usize,
+    /// Tokens a step may compute.
+    pub max_batched_tokens: usize,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
+    /// Choices that are part of the numerics.
+    pub tuning: Tuning,
+}
+
+/// A model on the device, with its KV cache and everything a step needs.
+pub struct Decoder {
+    config: Config,
+    options: DecoderOptions,
+    weights: ModelWeights,
+    kv: KvCache,
+    scratch: Scratch,
+    rope_table: RopeTable,
+    recorder: Recorder,
+}
+
+/// One buffer for each activation: a shared one would put a barrier between any two dispatches.
+struct Scratch {
+    meta: Tensor,
+    hidden: Tensor,
+    normed: Tensor,
+    qkv: Tensor,
+    q: Tensor,
+    attended: Tensor,
+    partials: Tensor,
+    gated: Tensor,
+    head_hidden: Tensor,
+    head_normed: Tensor,
+    logits: Tensor,
+}
+
+impl Decoder {
+    /// Room for steps and the KV cache, beside weights that are there already.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] or [`Error::DoesNotFit`] naming what.
+    pub fn new(gpu: &Arc<Gpu>, config: Config, weights: ModelWeights, options: DecoderOptions) -> Result<Decoder> {
+        let options = DecoderOptions {
+            max_batched_tokens: options.max_batched_tokens.min(most_tokens(gpu, &config)?),
+            ..options
+        };
+        let scratch = Scratch::new(gpu, &config, &options)?;
+        let kv = KvCache::allocate(
+            gpu,
+            config.num_layers,
+            config.num_kv_heads,
+            config.head_dim,
+            options.kv_format,
+            pages_for(options.max_model_len),
+        )?;
+        let rope_table = RopeTable::new(&config.rope, config.head_dim);
+        let recorder = Recorder::new(gpu)?;
+        Ok(Decoder { config, options, weights, kv, scratch, rope_table, recorder })
+    }
+
+    /// The model's shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The KV cache.
+    pub fn kv(&self) -> &KvCache {
+        &self.kv
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        self.recorder.gpu()
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> &ModelWeights {
+        &self.weights
+    }
+
+    /// Choices that are part of the numerics.
+    pub fn tuning(&self) -> &Tuning {
+        &self.options.tuning
+    }
+
+    /// The longest sequence, in tokens.
+    pub fn max_model_len(&self) -> usize {
+        self.options.max_model_len
+    }
+
+    /// Tokens a step may compute.
+    pub fn max_batched_tokens(&self) -> usize {
+        self.options.max_batched_tokens
+    }
+
+    /// Rows of logits a step can have.
+    pub fn max_head_rows(&self) -> usize {
+        self.scratch.logits.shape()[0]
+    }
+
+    /// Bytes of activations and metadata.
+    pub fn scratch_bytes(&self) -> u64 {
+        self.scratch.all().iter().map(|t| t.size_bytes()).sum()
+    }
+
+    /// A step's metadata for `spans`; callers may append sections of their own before it is recorded.
+    pub fn step(&self, spans: &[Span]) -> Step {
+        Step::new(spans, &self.rope_table, &self.attention_shape(), self.kv.geometry(), self.partial_rows())
+    }
+
+    /// Records the forward pass of `step`. Afterwards the first `step.head_rows` rows of
+    /// [`Decoder::logits`] are the logits of its head rows. Long steps are submitted in parts.
+    ///
+    /// # Errors
+    /// [`Error::Request`] when the metadata does not fit; what the device reports.
+    ///
+    /// # Panics
+    /// When the step has more tokens or head rows than there is room for.
+    pub fn record(&mut self, step: &Step) -> Result<()> {
+        assert!(step.num_tokens <= self.max_batched_tokens(), "{} tokens in a step", step.num_tokens);
+        assert!(step.head_rows <= self.max_head_rows(), "{} rows of logits in a step", step.head_rows);
+        let room = self.scratch.meta.shape()[0];
+        if step.words.len() > room {
+            let problem = format!("the step's metadata has {} words, {room} fit", step.words.len());
+            return Err(Error::request("batch", problem));
+        }
+        let Decoder { config, options, weights, kv, scratch: s, recorder: rec, .. } = self;
+        let (n, tuning, eps) = (step.num_tokens, &options.tuning, config.rms_norm_eps);
+        let shape = AttentionShape::new(config.num_heads, config.num_kv_heads, config.head_dim);
+        rec.write(&s.meta, bytemuck::cast_slice(&step.words));
+
+        embedding::record(rec, &weights.embedding, &s.meta, step.ids_at, n, &s.hidden);
+        for (index, layer) in weights.layers.iter().enumerate() {
+            record_layer(rec, tuning, eps, &shape, layer, kv.layer(index), step, s);
+            if n > WHOLE_SUBMIT_TOKENS && (index + 1) % LAYERS_PER_SUBMIT == 0 {
+                rec.submit()?;
+            }
+        }
+        if step.head_rows > 0 {
+            gather_rows::record(rec, &s.hidden, &s.meta, step.head_rows_at, step.head_rows, &s.head_hidden);
+            rms_norm::record(rec, &s.head_hidden, &weights.final_norm, eps, step.head_rows, &s.head_normed);
+            let head = weights.head();
+            matmul::record(rec, tuning, head, &s.head_normed, step.head_rows, Epilogue::Store, &s.logits);
+        }
+        Ok(())
+    }
+
+    /// `[max_head_rows, vocab_size]`.
+    pub fn logits(&self) -> &Tensor {
+        &self.scratch.logits
+    }
+
+    /// The step's metadata on the device.
+    pub fn meta(&self) -> &Tensor {
+        &self.scratch.meta
+    }
+
+    /// For those who record what follows the forward pass.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
+    fn attention_shape(&self) -> AttentionShape {
+        AttentionShape::new(self.config.num_heads, self.config.num_kv_heads, self.config.head_dim)
+    }
+
+    fn partial_rows(&self) -> usize {
+        self.scratch.partials.shape()[0]
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "a layer reads the whole state of a step")]
+fn record_layer(
+    rec: &mut Recorder,
+    tuning: &Tuning,
+    eps: f32,
+    shape: &AttentionShape,
+    layer: &LayerWeights,
+    slabs: &[KvSlab],
+    step: &Step,
+    s: &Scratch,
+) {
+    let n = step.num_tokens;
+    rms_norm::record(rec, &s.hidden, &layer.attn_norm, eps, n, &s.normed);
+    matmul::record(rec, tuning, &layer.qkv, &s.normed, n, Epilogue::Store, &s.qkv);
+    rope::record(rec, slabs, &s.qkv, n, &s.meta, step.rope_rows, &s.q);
+    attention::record_plan(rec, shape, slabs, &s.q, &s.meta, &step.attention, &s.partials, &s.attended);
+    matmul::record(rec, tuning, &layer.o, &s.attended, n, Epilogue::Add, &s.hidden);
+
+    rms_norm::record(rec, &s.hidden, &layer.mlp_norm, eps, n, &s.normed);
+    matmul::record(rec, tuning, &layer.gate_up, &s.normed, n, Epilogue::SwiGlu, &s.gated);
+    matmul::record(rec, tuning, &layer.down, &s.gated, n, Epilogue::Add, &s.hidden);
+}
+
+/// Tokens for which every activation fits a binding.
+fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
+    let widest = config.qkv_rows().max(config.hidden_size).max(config.intermediate_size) as u64 * 4;
+    let tokens = (gpu.max_binding_bytes() / widest) as usize;
+    let row = config.vocab_size as u64 * 4;
+    if tokens == 0 || row > gpu.max_binding_bytes() {
+        return Err(Error::DoesNotFit {
+            what: "the activations of one token".to_owned(),
+            needed_bytes: widest.max(row),
+            available_bytes: gpu.max_binding_bytes(),
+            advice: "the largest storage binding of this adapter is too small for the model".to_owned(),
+        });
+    }
+    Ok(tokens)
+}
+
+impl Scratch {
+    fn new(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<Scratch> {
+        let n = options.max_batched_tokens;
+        let f32 = |label: &str, rows: usize, columns: usize| gpu.tensor(label, DType::F32, &[rows, columns]);
+        let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
+        let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
+        // a quarter of the binding limit, at least the splits of one token, at most what could be used
+        let splits = attention::num_splits(options.max_model_len);
+        let row_bytes = attention::partial_row_words(config.num_heads, config.head_dim) as u64 * 4;
+        let partial_rows = ((gpu.max_binding_bytes() / 4).min(32 << 20) / row_bytes) as usize;
+        let partial_rows = partial_rows.min(n * splits).max(splits);
+        let meta_words = n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 8 * partial_rows;
+        Ok(Scratch {
+            meta: gpu.tensor("step metadata", DType::U32, &[meta_words + SPARE_META_WORDS])?,
+            hidden: f32("hidden", n, config.hidden_size)?,
+            normed: f32("normed", n, config.hidden_size)?,
+            qkv: f32("qkv", n, config.qkv_rows())?,
+            q: f32("q", n, config.q_width())?,
+            attended: f32("attended", n, config.q_width())?,
+            partials: f32("attention partials", partial_rows, (row_bytes / 4) as usize)?,
+            gated: f32("gated", n, config.intermediate_size)?,
+            head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
+            head_normed: f32("head normed", head_rows, config.hidden_size)?,
+            logits: f32("logits", head_rows, config.vocab_size)?,
+        })
+    }
+
+    fn all(&self) -> [&Tensor; 11] {
+        [
+            &self.meta,
+            &self.hidden,
+            &self.normed,
+            &self.qkv,
+            &self.q,
+            &self.attended,
+            &self.partials,
+            &self.gated,
+            &self.head_hidden,
+            &self.head_normed,
+            &self.logits,
+        ]
+    }
+}

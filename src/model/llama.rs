@@ -1,0 +1,251 @@
+//! The Llama family: SmolLM2, Llama 2, 3, 3.1, 3.2, TinyLlama and what is stored under its name.
+
+use super::Family;
+use super::config::{Config, Spelling};
+use super::fields::Fields;
+use super::rope::{Rope, RopeScaling};
+use super::weights::{LayerNames, Names};
+use crate::error::{Error, Result};
+use crate::formats::metadata::Metadata;
+use crate::formats::{Gguf, HfDir, ModelFiles};
+
+/// The family's line in the registry.
+pub const LLAMA: Family = Family { hf_names: &["LlamaForCausalLM"], gguf_names: &["llama"], config, names };
+
+/// No dimension of a model is larger; a bound for sizes computed from a file.
+const MAX: usize = 1 << 20;
+
+fn config(files: &ModelFiles) -> Result<Config> {
+    match files {
+        ModelFiles::Gguf(gguf) => from_gguf(gguf),
+        ModelFiles::HuggingFace(dir) => from_json(dir),
+    }
+}
+
+fn from_json(dir: &HfDir) -> Result<Config> {
+    let json = Fields::new(&dir.config_path, &dir.config);
+    refuse_what_we_do_not_do(&json)?;
+    let hidden_size = json.count("hidden_size", MAX)?;
+    let num_heads = json.count("num_attention_heads", MAX)?;
+    let head_dim = match json.opt_count("head_dim", MAX)? {
+        Some(head_dim) => head_dim,
+        None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
+        None => {
+            let problem = format!("is {num_heads}, which does not divide hidden_size = {hidden_size}");
+            return Err(json.wrong("num_attention_heads", problem));
+        }
+    };
+    let config = Config {
+        architecture: "LlamaForCausalLM".to_owned(),
+        num_layers: json.count("num_hidden_layers", 4096)?,
+        hidden_size,
+        num_heads,
+        num_kv_heads: json.opt_count("num_key_value_heads", MAX)?.unwrap_or(num_heads),
+        head_dim,
+        intermediate_size: json.count("intermediate_size", MAX)?,
+        vocab_size: json.count("vocab_size", MAX)?,
+        rms_norm_eps: json.number("rms_norm_eps")? as f32,
+        rope: rope_from_json(&json)?,
+        max_position_embeddings: json.count("max_position_embeddings", 1 << 30)?,
+        // absent means the library's default: not tied
+        tied_head: json.opt_bool("tie_word_embeddings")?.unwrap_or(false),
+    };
+    let spelling = Spelling {
+        num_heads: "num_attention_heads",
+        num_kv_heads: "num_key_value_heads",
+        head_dim: "head_dim",
+        hidden_size: "hidden_size",
+        intermediate_size: "intermediate_size",
+        rms_norm_eps: "rms_norm_eps",
+    };
+    config.check(json.path(), &spelling)?;
+    Ok(config)
+}
+
+/// Settings that change the computation and are not computed here: refused, never ignored.
+fn refuse_what_we_do_not_do(json: &Fields) -> Result<()> {
+    for field in ["attention_bias", "mlp_bias"] {
+        if json.opt_bool(field)?.unwrap_or(false) {
+            return Err(json.wrong(field, "is true, which is not supported: biases in this architecture"));
+        }
+    }
+    if let Some(act) = json.opt_string("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
+        return Err(unsupported(json, "hidden_act", act, "silu"));
+    }
+    for field in ["quantization_config", "num_local_experts", "attn_logit_softcapping"] {
+        if json.get(field).is_some() {
+            return Err(json.wrong(field, "is set, which is not supported: load a checkpoint without it"));
+        }
+    }
+    Ok(())
+}
+
+/// The older `rope_theta` and `rope_scaling`, or the newer `rope_parameters` that holds both.
+fn rope_from_json(json: &Fields) -> Result<Rope> {
+    let parameters = json.opt_object("rope_parameters")?;
+    let theta = match parameters.map(|p| p.opt_number("rope_theta")).transpose()?.flatten() {
+        Some(theta) => theta,
+        None => json.opt_number("rope_theta")?.unwrap_or(10_000.0),
+    };
+    let Some(scaling) = json.opt_object("rope_scaling")?.or(parameters) else {
+        return Ok(Rope { theta, scaling: RopeScaling::None });
+    };
+    let kind = match scaling.opt_string("rope_type")? {
+        Some(kind) => Some(kind),
+        None => scaling.opt_string("type")?,
+    };
+    let scaling = match kind.unwrap_or("default") {
+        "default" => RopeScaling::None,
+        "linear" => RopeScaling::Linear { factor: scaling.number("factor")? },
+        "llama3" => RopeScaling::Llama3 {
+            factor: scaling.number("factor")?,
+            low_freq_factor: scaling.number("low_freq_factor")?,
+            high_freq_factor: scaling.number("high_freq_factor")?,
+            original: scaling.number("original_max_position_embeddings")?,
+        },
+        other => return Err(unsupported(json, "rope_scaling.rope_type", other, "default, linear, llama3")),
+    };
+    Ok(Rope { theta, scaling })
+}
+
+fn unsupported(json: &Fields, field: &str, found: &str, supported: &str) -> Error {
+    Error::Unsupported {
+        path: json.path().to_owned(),
+        what: field.to_owned(),
+        found: found.to_owned(),
+        supported: supported.to_owned(),
+    }
+}
+
+fn from_gguf(gguf: &Gguf) -> Result<Config> {
+    let (metadata, checkpoint) = (&gguf.metadata, &gguf.checkpoint);
+    if metadata.opt_u32("llama.expert_count")?.unwrap_or(0) > 0 {
+        let problem = "is set, which is not supported: mixture of experts";
+        return Err(Error::field(metadata.path(), "llama.expert_count", problem));
+    }
+    let hidden_size = count(metadata, "llama.embedding_length", MAX)?;
+    let num_heads = count(metadata, "llama.attention.head_count", MAX)?;
+    let head_dim = match metadata.opt_u32("llama.attention.key_length")? {
+        Some(_) => count(metadata, "llama.attention.key_length", MAX)?,
+        None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
+        None => {
+            let problem = format!("is {num_heads}, which does not divide llama.embedding_length = {hidden_size}");
+            return Err(Error::field(metadata.path(), "llama.attention.head_count", problem));
+        }
+    };
+    let num_kv_heads = match metadata.opt_u32("llama.attention.head_count_kv")? {
+        Some(_) => count(metadata, "llama.attention.head_count_kv", MAX)?,
+        None => num_heads,
+    };
+    let embedding = checkpoint.require("token_embd.weight")?;
+    let config = Config {
+        architecture: "llama".to_owned(),
+        num_layers: count(metadata, "llama.block_count", 4096)?,
+        hidden_size,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        intermediate_size: count(metadata, "llama.feed_forward_length", MAX)?,
+        vocab_size: embedding.rows(),
+        rms_norm_eps: metadata.f32("llama.attention.layer_norm_rms_epsilon")?,
+        rope: rope_from_gguf(gguf, head_dim)?,
+        max_position_embeddings: count(metadata, "llama.context_length", 1 << 30)?,
+        tied_head: checkpoint.get("output.weight").is_none(),
+    };
+    let rotated = metadata.opt_u32("llama.rope.dimension_count")?.map_or(head_dim, |n| n as usize);
+    if rotated != head_dim {
+        let problem = format!("is {rotated}, expected {head_dim}: partial rotation is not supported");
+        return Err(Error::field(metadata.path(), "llama.rope.dimension_count", problem));
+    }
+    let spelling = Spelling {
+        num_heads: "llama.attention.head_count",
+        num_kv_heads: "llama.attention.head_count_kv",
+        head_dim: "llama.attention.key_length",
+        hidden_size: "llama.embedding_length",
+        intermediate_size: "llama.feed_forward_length",
+        rms_norm_eps: "llama.attention.layer_norm_rms_epsilon",
+    };
+    config.check(metadata.path(), &spelling)?;
+    Ok(config)
+}
+
+fn count(metadata: &Metadata, key: &str, max: usize) -> Result<usize> {
+    let count = metadata.u32(key)? as usize;
+    if (1..=max).contains(&count) {
+        return Ok(count);
+    }
+    Err(Error::field(metadata.path(), key, format!("is {count}, expected an integer from 1 to {max}")))
+}
+
+/// Llama 3.1's scaling is stored as a tensor of factors, the linear one as metadata.
+fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
+    let metadata = &gguf.metadata;
+    let theta = f64::from(metadata.opt_f32("llama.rope.freq_base")?.unwrap_or(10_000.0));
+    let scaling = match metadata.opt_string("llama.rope.scaling.type")? {
+        None | Some("none") => match metadata.opt_f32("llama.rope.scale_linear")? {
+            Some(factor) if factor != 1.0 => RopeScaling::Linear { factor: f64::from(factor) },
+            _ => RopeScaling::None,
+        },
+        Some("linear") => RopeScaling::Linear { factor: f64::from(metadata.f32("llama.rope.scaling.factor")?) },
+        Some(other) => {
+            return Err(Error::Unsupported {
+                path: metadata.path().to_owned(),
+                what: "llama.rope.scaling.type".to_owned(),
+                found: other.to_owned(),
+                supported: "none, linear, or a tensor rope_freqs.weight".to_owned(),
+            });
+        }
+    };
+    let Some(info) = gguf.checkpoint.get("rope_freqs.weight") else { return Ok(Rope { theta, scaling }) };
+    if scaling != RopeScaling::None {
+        return Err(Error::field(metadata.path(), "llama.rope.scaling.type", "is set beside a tensor rope_freqs.weight"));
+    }
+    gguf.checkpoint.expect_shape("rope_freqs.weight", &[head_dim / 2], "llama.attention.key_length / 2")?;
+    let mut factors = Vec::new();
+    gguf.checkpoint.read_rows(info, 0..info.rows(), &mut factors)?;
+    Ok(Rope { theta, scaling: RopeScaling::Factors(factors) })
+}
+
+fn names(files: &ModelFiles) -> Names {
+    match files {
+        ModelFiles::HuggingFace(_) => Names {
+            embedding: "model.embed_tokens.weight",
+            final_norm: "model.norm.weight",
+            head: "lm_head.weight",
+            layer: LayerNames {
+                prefix: "model.layers.",
+                attn_norm: "input_layernorm.weight",
+                q: "self_attn.q_proj.weight",
+                k: "self_attn.k_proj.weight",
+                v: "self_attn.v_proj.weight",
+                o: "self_attn.o_proj.weight",
+                mlp_norm: "post_attention_layernorm.weight",
+                gate: "mlp.gate_proj.weight",
+                up: "mlp.up_proj.weight",
+                down: "mlp.down_proj.weight",
+            },
+            ignored: &["rotary_emb.inv_freq"],
+            pairs_adjacent: false,
+        },
+        ModelFiles::Gguf(_) => Names {
+            embedding: "token_embd.weight",
+            final_norm: "output_norm.weight",
+            head: "output.weight",
+            layer: LayerNames {
+                prefix: "blk.",
+                attn_norm: "attn_norm.weight",
+                q: "attn_q.weight",
+                k: "attn_k.weight",
+                v: "attn_v.weight",
+                o: "attn_output.weight",
+                mlp_norm: "ffn_norm.weight",
+                gate: "ffn_gate.weight",
+                up: "ffn_up.weight",
+                down: "ffn_down.weight",
+            },
+            ignored: &["rope_freqs.weight"],
+            // this family's rows are stored with the two halves of each rotated pair side by side
+            pairs_adjacent: true,
+        },
+    }
+}

@@ -1,0 +1,131 @@
+//! A model from a path: files, configuration, tokenizer, weights on the device.
+
+use super::decoder::{Decoder, DecoderOptions};
+use super::texts::Texts;
+use super::weights::{ModelWeights, Names, TensorMap};
+use super::{Config, family};
+use crate::error::{Error, Result};
+use crate::formats::checkpoint::Checkpoint;
+use crate::formats::{self};
+use crate::gpu::{Gpu, OpenOptions};
+use crate::kernels::Tuning;
+use crate::kv::KvFormat;
+use crate::quant::{FORMATS, Format};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The context when none is asked for and the model allows more.
+const DEFAULT_CONTEXT: usize = 8192;
+/// Tokens of a step when nothing is asked for.
+const DEFAULT_BATCHED_TOKENS: usize = 512;
+/// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
+const SOFTWARE_BATCHED_TOKENS: usize = 128;
+
+/// Everything about a model on a device that can be chosen.
+#[derive(Clone)]
+pub struct LoadOptions {
+    /// Which adapter, and the switches for tests.
+    pub open: OpenOptions,
+    /// How weights are kept in memory.
+    pub weights: &'static Format,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
+    /// The longest sequence, in tokens; `None` takes the model's, up to 8192.
+    pub ctx_size: Option<usize>,
+    /// Tokens a step may compute.
+    pub batch_size: Option<usize>,
+    /// Lanes of a matmul row; `None` takes what suits the adapter. Part of the numerics.
+    pub lanes: Option<u32>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions {
+            open: OpenOptions::default(),
+            weights: FORMATS[0],
+            kv_format: KvFormat::default(),
+            ctx_size: None,
+            batch_size: None,
+            lanes: None,
+        }
+    }
+}
+
+/// A model ready to run, and its text side.
+pub struct Model {
+    /// The device side.
+    pub decoder: Decoder,
+    /// The text side.
+    pub texts: Texts,
+}
+
+impl Model {
+    /// Loads the model at `path`: a GGUF file or a Hugging Face directory. `progress` is told bytes
+    /// done and in all.
+    ///
+    /// # Errors
+    /// Names the file and the field, the adapter, or what does not fit.
+    pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
+        let files = formats::open(path)?;
+        let family = family(&files)?;
+        let mut config = (family.config)(&files)?;
+        let texts = Texts::load(&files)?;
+        let vocab = texts.tokenizer.vocab_size();
+        if vocab > config.vocab_size {
+            let problem = format!("is {}, but the tokenizer has {vocab} tokens", config.vocab_size);
+            return Err(Error::field(files.checkpoint().path(), "vocab_size", problem));
+        }
+        if let Some(&end) = texts.end_tokens.iter().find(|&&t| t as usize >= config.vocab_size) {
+            let problem = format!("is {end}, outside of the vocabulary of {}", config.vocab_size);
+            return Err(Error::field(files.checkpoint().path(), "eos_token_id", problem));
+        }
+        let names = (family.names)(&files);
+        let map = TensorMap::new(&config, &names, files.checkpoint())?;
+        let gpu = Gpu::open(&options.open)?;
+        let mut weights = ModelWeights::load(&gpu, &map, options.weights, progress)?;
+        // rows beyond the tokenizer's are padding: they get no logits, so they cannot be drawn
+        weights.truncate_vocab(vocab);
+        config.vocab_size = vocab;
+        let decoder = decoder(&gpu, config, weights, options)?;
+        Ok(Model { decoder, texts })
+    }
+}
+
+/// A decoder over a checkpoint in memory, without a text side: synthetic models.
+///
+/// # Errors
+/// As [`Model::load`].
+pub fn decoder_from_parts(
+    gpu: &Arc<Gpu>,
+    config: &Config,
+    names: &Names,
+    checkpoint: &Checkpoint,
+    options: &LoadOptions,
+) -> Result<Decoder> {
+    let map = TensorMap::new(config, names, checkpoint)?;
+    let weights = ModelWeights::load(gpu, &map, options.weights, &mut |_, _| ())?;
+    decoder(gpu, config.clone(), weights, options)
+}
+
+fn decoder(gpu: &Arc<Gpu>, config: Config, weights: ModelWeights, options: &LoadOptions) -> Result<Decoder> {
+    let default_batch = if gpu.is_software() { SOFTWARE_BATCHED_TOKENS } else { DEFAULT_BATCHED_TOKENS };
+    let max_model_len = options.ctx_size.unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT));
+    if max_model_len > config.max_position_embeddings {
+        log::warn!("--ctx-size {max_model_len} is over the {} tokens the model was made for", config.max_position_embeddings);
+    }
+    if max_model_len < 2 {
+        return Err(Error::request("ctx_size", format!("is {max_model_len}, expected at least 2")));
+    }
+    let tuning = match options.lanes {
+        Some(lanes) if lanes.is_power_of_two() && lanes <= 32 => Tuning::with_lanes(gpu, lanes),
+        Some(lanes) => return Err(Error::request("lanes", format!("is {lanes}, expected 1, 2, 4, 8, 16 or 32"))),
+        None => Tuning::for_gpu(gpu),
+    };
+    let decoder_options = DecoderOptions {
+        max_model_len,
+        max_batched_tokens: options.batch_size.unwrap_or(default_batch).clamp(1, max_model_len),
+        kv_format: options.kv_format,
+        tuning,
+    };
+    Decoder::new(gpu, config, weights, decoder_options)
+}

@@ -1,0 +1,72 @@
+//! From a model's files to a decoder on the device.
+//!
+//! A family is a difference, not a second forward pass: [`llama`] says how its configuration and
+//! its tensors are spelled, and [`decoder`] does the rest. [`Family`] is what a family must tell.
+
+pub mod config;
+pub mod decoder;
+pub mod fields;
+pub mod llama;
+pub mod load;
+pub mod reference;
+pub mod rope;
+pub mod step;
+pub mod synthetic;
+pub mod texts;
+pub mod weights;
+
+pub use config::Config;
+pub use decoder::{Decoder, DecoderOptions};
+pub use load::{LoadOptions, Model};
+pub use texts::Texts;
+
+use crate::error::{Error, Result};
+use crate::formats::ModelFiles;
+
+/// What one model family has of its own.
+pub struct Family {
+    /// `architectures[0]` in a config.json.
+    pub hf_names: &'static [&'static str],
+    /// `general.architecture` in a GGUF file.
+    pub gguf_names: &'static [&'static str],
+    /// Reads the configuration from whatever the files hold.
+    pub config: fn(&ModelFiles) -> Result<Config>,
+    /// How its tensors are named in the files, and whether they are stored permuted.
+    pub names: fn(&ModelFiles) -> weights::Names,
+}
+
+/// Every family this build knows.
+pub static FAMILIES: &[Family] = &[llama::LLAMA];
+
+/// The family of a model, by the name its files give.
+///
+/// # Errors
+/// [`Error::Unsupported`] naming the architecture and those that would work.
+pub fn family(files: &ModelFiles) -> Result<&'static Family> {
+    let (path, field, found) = match files {
+        ModelFiles::Gguf(gguf) => {
+            let metadata = &gguf.metadata;
+            (metadata.path(), "general.architecture", metadata.architecture()?.to_owned())
+        }
+        ModelFiles::HuggingFace(dir) => {
+            let path = dir.config_path.as_path();
+            let names = fields::Fields::new(path, &dir.config).strings("architectures")?;
+            match names.as_slice() {
+                [one] => (path, "architectures", one.clone()),
+                others => {
+                    return Err(Error::field(path, "architectures", format!("{others:?}, expected exactly one")));
+                }
+            }
+        }
+    };
+    let names_of = |family: &Family| match files {
+        ModelFiles::Gguf(_) => family.gguf_names,
+        ModelFiles::HuggingFace(_) => family.hf_names,
+    };
+    FAMILIES.iter().find(|f| names_of(f).contains(&found.as_str())).ok_or_else(|| Error::Unsupported {
+        path: path.to_owned(),
+        what: format!("architecture ({field})"),
+        found,
+        supported: FAMILIES.iter().flat_map(|f| names_of(f)).copied().collect::<Vec<_>>().join(", "),
+    })
+}

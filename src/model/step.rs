@@ -1,0 +1,100 @@
+//! What a step uploads: one run of words that says, for every token, where it comes from, where its
+//! keys and values go, and what it attends to.
+
+use super::rope::RopeTable;
+use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention_plan::{self, AttentionPlan};
+use crate::kernels::rope::RopeRows;
+use crate::kv::{PAGE_SIZE, PageGeometry, PageId};
+
+/// Consecutive tokens of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// Their ids, at least one.
+    pub tokens: &'a [u32],
+    /// Position of the first.
+    pub first_position: usize,
+    /// The sequence's pages, at least as many as its tokens up to the last of the span need.
+    pub pages: &'a [PageId],
+    /// Which of them get logits.
+    pub head_rows: HeadRows,
+}
+
+/// Which tokens of a span get logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadRows {
+    /// None: more of the sequence follows in another step.
+    None,
+    /// The last one.
+    Last,
+    /// All of them.
+    All,
+}
+
+/// A step's metadata, and where its sections begin.
+pub struct Step {
+    /// Everything, as it is uploaded.
+    pub words: Vec<u32>,
+    /// Tokens in all.
+    pub num_tokens: usize,
+    /// Token ids: `[num_tokens]`.
+    pub ids_at: usize,
+    /// Slots and rotation of each token.
+    pub rope_rows: RopeRows,
+    /// Row numbers of the tokens that get logits: `[head_rows]`.
+    pub head_rows_at: usize,
+    /// How many get logits.
+    pub head_rows: usize,
+    /// Who attends to what.
+    pub attention: AttentionPlan,
+}
+
+impl Step {
+    /// Lays out the metadata of `spans`.
+    ///
+    /// # Panics
+    /// When a span has no token, or fewer pages than its tokens need.
+    pub fn new(
+        spans: &[Span],
+        rope_table: &RopeTable,
+        shape: &AttentionShape,
+        geometry: PageGeometry,
+        partial_rows: usize,
+    ) -> Step {
+        let mut words: Vec<u32> = spans.iter().flat_map(|s| s.tokens).copied().collect();
+        let num_tokens = words.len();
+        let positions = || spans.iter().flat_map(|s| (0..s.tokens.len()).map(move |i| (s, s.first_position + i)));
+
+        let slots_at = words.len();
+        for (span, position) in positions() {
+            let page = span.pages[position / PAGE_SIZE];
+            words.push(page * PAGE_SIZE as u32 + (position % PAGE_SIZE) as u32);
+        }
+        let rope_at = words.len();
+        for (_, position) in positions() {
+            rope_table.push_row(position, &mut words);
+        }
+        let head_rows_at = words.len();
+        let mut first_row = 0;
+        for span in spans {
+            let rows = first_row..first_row + span.tokens.len();
+            words.extend(match span.head_rows {
+                HeadRows::None => rows.end..rows.end,
+                HeadRows::Last => rows.end - 1..rows.end,
+                HeadRows::All => rows.clone(),
+            }.map(|row| row as u32));
+            first_row = rows.end;
+        }
+        let head_rows = words.len() - head_rows_at;
+        let attention = attention_plan::plan(spans, shape, geometry, partial_rows, &mut words);
+        Step {
+            words,
+            num_tokens,
+            ids_at: 0,
+            rope_rows: RopeRows { slots_at, rope_at },
+            head_rows_at,
+            head_rows,
+            attention,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The text side of a model: tokenizer, chat template, and the tokens that end an answer.
+
+use super::fields::Fields;
+use crate::error::{Error, Result};
+use crate::formats::metadata::Metadata;
+use crate::formats::{HfDir, ModelFiles};
+use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab};
+use serde_json::Value;
+use std::path::Path;
+
+/// Everything between a user's text and token ids.
+pub struct Texts {
+    /// Encodes and tells each token's bytes.
+    pub tokenizer: Tokenizer,
+    /// How messages become one text; an error that says why there is none.
+    pub template: Result<ChatTemplate, String>,
+    /// Tokens after which an answer is over.
+    pub end_tokens: Vec<u32>,
+}
+
+/// Control tokens that end a turn in the chat formats in use. Files often name only one of several.
+const TURN_ENDS: &[&str] =
+    &["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "</s>"];
+
+impl Texts {
+    /// Reads them from a model's files.
+    ///
+    /// # Errors
+    /// Names the file and the field. A broken chat template is no error here: plain prompts still
+    /// work.
+    pub fn load(files: &ModelFiles) -> Result<Texts> {
+        match files {
+            ModelFiles::Gguf(gguf) => from_gguf(&gguf.metadata),
+            ModelFiles::HuggingFace(dir) => from_dir(dir),
+        }
+    }
+
+    /// Token ids of a chat: the template's text with control tokens, the messages without.
+    ///
+    /// # Errors
+    /// [`Error::Template`] when there is no usable template or it refuses the messages.
+    pub fn encode_chat(&self, messages: &[crate::text::Message], date: &str) -> Result<Vec<u32>> {
+        let template = self.template.as_ref().map_err(|problem| Error::Template { problem: problem.clone() })?;
+        let text_of = |id: Option<u32>| id.map(|id| self.tokenizer.token_text(id)).unwrap_or_default();
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            bos_token: text_of(self.tokenizer.bos()),
+            eos_token: text_of(self.tokenizer.eos()),
+            date: date.to_owned(),
+            ..RenderOptions::default()
+        };
+        self.tokenizer.encode_rendered(&template.render(messages, &options)?)
+    }
+
+    fn new(tokenizer: Tokenizer, template: Option<&str>, ends: impl IntoIterator<Item = u32>) -> Texts {
+        let template = match template {
+            Some(source) => ChatTemplate::new(source).map_err(|e| match e {
+                Error::Template { problem } => problem,
+                other => other.to_string(),
+            }),
+            None => Err("the model has none; use --raw for a plain prompt".to_owned()),
+        };
+        let mut end_tokens: Vec<u32> = ends.into_iter().chain(tokenizer.eos()).collect();
+        let known = TURN_ENDS.iter().filter_map(|t| tokenizer.token_id(t));
+        end_tokens.extend(known.filter(|&id| tokenizer.is_control(id)));
+        end_tokens.sort_unstable();
+        end_tokens.dedup();
+        Texts { tokenizer, template, end_tokens }
+    }
+}
+
+fn from_gguf(metadata: &Metadata) -> Result<Texts> {
+    let model = metadata.string("tokenizer.ggml.model")?;
+    if model != "gpt2" {
+        return Err(Error::Unsupported {
+            path: metadata.path().to_owned(),
+            what: "tokenizer.ggml.model".to_owned(),
+            found: model.to_owned(),
+            supported: "gpt2 (byte-level BPE)".to_owned(),
+        });
+    }
+    let types = metadata.opt_i32s("tokenizer.ggml.token_type")?.unwrap_or(&[]);
+    let token_types = types
+        .iter()
+        .enumerate()
+        .map(|(i, &number)| {
+            let wrong = || Error::field(metadata.path(), format!("tokenizer.ggml.token_type[{i}]"), format!("is {number}"));
+            TokenType::from_gguf(number).ok_or_else(wrong)
+        })
+        .collect::<Result<_>>()?;
+    let vocab = Vocab {
+        tokens: metadata.strings("tokenizer.ggml.tokens")?.to_vec(),
+        token_types,
+        merges: metadata.strings("tokenizer.ggml.merges")?.to_vec(),
+        pre: metadata.opt_string("tokenizer.ggml.pre")?.unwrap_or("default").to_owned(),
+        bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
+        eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
+        // files of this kind that do not say have tokenizers that add none
+        add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(false),
+    };
+    let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
+    let turn_end = metadata.opt_u32("tokenizer.ggml.eot_token_id")?;
+    Ok(Texts::new(tokenizer, metadata.opt_string("tokenizer.chat_template")?, turn_end))
+}
+
+fn from_dir(dir: &HfDir) -> Result<Texts> {
+    let path = dir.dir.join("tokenizer.json");
+    let json = dir
+        .read_text("tokenizer.json")?
+        .ok_or_else(|| Error::file(&path, "is missing; a tokenizer in another form is not read"))?;
+    let tokenizer_config = dir.read_json("tokenizer_config.json")?;
+    let tokenizer = Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?;
+    let mut ends = end_ids(&dir.config_path, &dir.config)?;
+    if let Some(generation) = dir.read_json("generation_config.json")? {
+        ends.extend(end_ids(&dir.dir.join("generation_config.json"), &generation)?);
+    }
+    let template = match dir.read_text("chat_template.jinja")? {
+        Some(text) => Some(text),
+        None => tokenizer_config.as_ref().and_then(template_of),
+    };
+    Ok(Texts::new(tokenizer, template.as_deref(), ends))
+}
+
+/// `eos_token_id`: an id or a list of them.
+fn end_ids(path: &Path, json: &Value) -> Result<Vec<u32>> {
+    let fields = Fields::new(path, json);
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| fields.wrong("eos_token_id", format!("{value} is no token id")))
+    };
+    match fields.get("eos_token_id") {
+        None => Ok(Vec::new()),
+        Some(Value::Array(ids)) => ids.iter().map(id).collect(),
+        Some(one) => Ok(vec![id(one)?]),
+    }
+}
+
+/// The `chat_template` of a tokenizer_config.json: a text, or named ones of which the default counts.
+fn template_of(tokenizer_config: &Value) -> Option<String> {
+    match tokenizer_config.get("chat_template")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(named) => named
+            .iter()
+            .find(|entry| entry["name"] == "default")
+            .and_then(|entry| entry["template"].as_str())
+            .map(str::to_owned),
+        _ => None,
+    }
+}

@@ -1,0 +1,143 @@
+//! The shape of the house: ranks of modules, who may name wgpu, no shader without a kernel, files
+//! on a human scale.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules by rank: a module may name those of lower ranks, and its own. `kernels` hold their cases
+/// on packed weights and pages, so `quant` and `kv` are below them.
+const RANKS: &[&[&str]] = &[
+    &["error", "text"],
+    &["gpu"],
+    &["quant", "kv", "formats"],
+    &["kernels"],
+    &["model"],
+    &["engine"],
+];
+
+/// Modules without device, clock, channel or randomness: values that tests can run by the million.
+const PURE: &[&str] = &[
+    "src/engine/scheduler.rs",
+    "src/engine/request.rs",
+    "src/engine/batch.rs",
+    "src/kv/pool.rs",
+    "src/model/step.rs",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+}
+
+/// Source files with their path from the root and their text.
+fn sources(folder: &str, extension: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    files(&root().join(folder), extension, &mut found);
+    assert!(!found.is_empty(), "no .{extension} under {folder}");
+    let name = |p: &Path| p.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
+    found.iter().map(|p| (name(p), fs::read_to_string(p).unwrap())).collect()
+}
+
+/// The lines that are code: comments aside.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.split("//").next().unwrap_or(""))
+}
+
+fn rank(module: &str) -> Option<usize> {
+    RANKS.iter().position(|modules| modules.contains(&module))
+}
+
+#[test]
+fn modules_name_only_those_below_them() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources("src", "rs") {
+        let Some(own) = path.strip_prefix("src/").and_then(|p| p.split(['/', '.']).next()) else { continue };
+        let Some(own_rank) = rank(own) else { continue };
+        for line in code(&text) {
+            for (at, _) in line.match_indices("crate::") {
+                let named = line[at + 7..].split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+                if rank(named).is_some_and(|r| r > own_rank || (r == own_rank && named != own)) && !peers(own, named) {
+                    wrong.push(format!("{path}: {}", line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Rank 0 holds two: text speaks of errors.
+fn peers(own: &str, named: &str) -> bool {
+    (own, named) == ("text", "error")
+}
+
+#[test]
+fn only_gpu_names_the_graphics_libraries() {
+    let wrong: Vec<String> = sources("src", "rs")
+        .into_iter()
+        .filter(|(path, _)| !path.starts_with("src/gpu/"))
+        .filter(|(_, text)| code(text).any(|l| l.contains("wgpu::") || l.contains("naga::") || l.contains("use wgpu")))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn pure_modules_have_no_clock_channel_or_device() {
+    let banned = ["std::time", "Instant", "mpsc", "std::thread", "std::fs", "crate::gpu", "RandomState", "HashMap"];
+    let mut pure: Vec<(String, String)> = sources("src/text", "rs");
+    for path in PURE {
+        pure.push(((*path).to_owned(), fs::read_to_string(root().join(path)).unwrap()));
+    }
+    for (path, text) in pure {
+        let tests = text.find("#[cfg(test)]").unwrap_or(text.len());
+        for banned in banned {
+            // text may use hash maps for look-ups; schedulers may not iterate over one
+            if banned == "HashMap" && path.starts_with("src/text/") || path.contains("/tests") {
+                continue;
+            }
+            let allowed_thread = path == "src/text/chat_template.rs" || path.starts_with("src/text/") && banned == "std::thread";
+            assert!(allowed_thread || !code(&text[..tests]).any(|l| l.contains(banned)), "{path} names {banned}");
+        }
+    }
+}
+
+#[test]
+fn files_are_on_a_human_scale() {
+    let mut long = Vec::new();
+    for (folder, extension) in [("src", "rs"), ("apps", "rs"), ("shaders", "wgsl")] {
+        for (path, text) in sources(folder, extension) {
+            let tests = text.find("#[cfg(test)]").unwrap_or(text.len());
+            let lines = text[..tests].lines().count();
+            if lines > 400 {
+                long.push(format!("{path}: {lines} lines: what second thing does it hold?"));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_to_do() {
+    for folder in ["src", "apps", "tests", "benches"] {
+        if !root().join(folder).exists() {
+            continue;
+        }
+        for (path, text) in sources(folder, "rs") {
+            for word in ["todo!(", "unimplemented!(", "dbg!(", "#[ignore"] {
+                let here = code(&text).any(|l| l.contains(word));
+                assert!(!here || path == "tests/tidy.rs", "{path} has {word}");
+            }
+        }
+    }
+}
