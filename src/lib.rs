@@ -3,6 +3,7 @@
 pub mod error;
 pub mod gpu;
 pub mod kernels;
+pub mod kv;
 pub mod quant;
 
 pub use error::{Error, Result};

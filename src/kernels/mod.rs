@@ -7,6 +7,7 @@
 pub mod case;
 pub mod matmul;
 pub mod rms_norm;
+pub mod rope;
 
 use crate::gpu::{Gpu, Kernel, Variant};
 use case::Case;
@@ -32,6 +33,11 @@ pub static ALL: &[Entry] = &[
         kernel: &rms_norm::RMS_NORM,
         variants: rms_norm::variants,
         cases: rms_norm::cases,
+    },
+    Entry {
+        kernel: &rope::ROPE,
+        variants: rope::variants,
+        cases: rope::cases,
     },
 ];
 

@@ -1,0 +1,164 @@
+//! Where pages lie on the device: per layer one K and one V tensor for each slab.
+
+use super::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
+use crate::error::{Error, Result};
+use crate::gpu::{DType, Gpu, Part, Tensor};
+use crate::wgsl;
+
+/// How cached keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvFormat {
+    /// f16, rounded to nearest: half the memory, and the default.
+    #[default]
+    F16,
+    /// f32, as computed: for comparisons.
+    F32,
+}
+
+impl KvFormat {
+    /// Every format.
+    pub const ALL: [KvFormat; 2] = [KvFormat::F16, KvFormat::F32];
+
+    /// The word of `--kv`.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvFormat::F16 => "f16",
+            KvFormat::F32 => "f32",
+        }
+    }
+
+    /// The format called `name`.
+    pub fn from_name(name: &str) -> Option<KvFormat> {
+        KvFormat::ALL.into_iter().find(|f| f.name() == name)
+    }
+
+    /// The element type of its tensors.
+    pub fn dtype(self) -> DType {
+        match self {
+            KvFormat::F16 => DType::F16,
+            KvFormat::F32 => DType::F32,
+        }
+    }
+
+    /// The format that has `dtype`.
+    ///
+    /// # Panics
+    /// On types that no format has.
+    pub fn of(dtype: DType) -> KvFormat {
+        KvFormat::ALL
+            .into_iter()
+            .find(|f| f.dtype() == dtype)
+            .unwrap_or_else(|| panic!("no KV format of {dtype:?}"))
+    }
+
+    /// WGSL that defines `KvPair`, `KvQuad`, and how they are packed and unpacked.
+    pub fn part(self) -> &'static Part {
+        static F16: Part = wgsl!("kv/f16.wgsl");
+        static F32: Part = wgsl!("kv/f32.wgsl");
+        match self {
+            KvFormat::F16 => &F16,
+            KvFormat::F32 => &F32,
+        }
+    }
+}
+
+/// Pages that a kernel can bind at once, of one layer.
+#[derive(Clone)]
+pub struct KvSlab {
+    /// Its first page.
+    pub first_page: PageId,
+    /// How many pages it has.
+    pub num_pages: usize,
+    /// Keys, rotated: `[num_pages, num_kv_heads, 16, head_dim]`.
+    pub k: Tensor,
+    /// Values, of the same shape.
+    pub v: Tensor,
+}
+
+/// Keys and values of all layers.
+pub struct KvCache {
+    geometry: PageGeometry,
+    format: KvFormat,
+    layers: Vec<Vec<KvSlab>>,
+}
+
+impl KvCache {
+    /// Bytes of one page, K and V, over all layers: what the number of pages is computed from.
+    pub fn page_bytes(layers: usize, kv_heads: usize, head_dim: usize, format: KvFormat) -> u64 {
+        layers as u64 * 2 * slab_page_bytes(kv_heads, head_dim, format)
+    }
+
+    /// Slabs for `num_pages` pages, none over the largest binding of `gpu`.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] when not even the pages of one split fit a binding;
+    /// [`Error::OutOfMemory`] when the device has no room for all of them.
+    pub fn allocate(
+        gpu: &Gpu,
+        layers: usize,
+        kv_heads: usize,
+        head_dim: usize,
+        format: KvFormat,
+        num_pages: usize,
+    ) -> Result<KvCache> {
+        let page_bytes = slab_page_bytes(kv_heads, head_dim, format);
+        let fitting = (gpu.max_binding_bytes() / page_bytes) as usize;
+        let slab_pages = fitting / SPLIT_PAGES * SPLIT_PAGES;
+        if slab_pages == 0 {
+            return Err(Error::DoesNotFit {
+                what: format!("a split of {SPLIT_PAGES} KV pages"),
+                needed_bytes: page_bytes * SPLIT_PAGES as u64,
+                available_bytes: gpu.max_binding_bytes(),
+                advice: "it is over the largest storage binding of this adapter".to_owned(),
+            });
+        }
+        let geometry = PageGeometry::new(num_pages, slab_pages);
+        let slab = |slab: usize| {
+            let pages = geometry.pages_of(slab);
+            let dims = [pages.len(), kv_heads, PAGE_SIZE, head_dim];
+            Ok(KvSlab {
+                first_page: pages.start,
+                num_pages: pages.len(),
+                k: gpu.tensor("KV cache", format.dtype(), &dims)?,
+                v: gpu.tensor("KV cache", format.dtype(), &dims)?,
+            })
+        };
+        let layers = (0..layers)
+            .map(|_| (0..geometry.num_slabs()).map(slab).collect())
+            .collect::<Result<_>>()?;
+        Ok(KvCache {
+            geometry,
+            format,
+            layers,
+        })
+    }
+
+    /// The pages there are, and their slabs: the same in every layer.
+    pub fn geometry(&self) -> PageGeometry {
+        self.geometry
+    }
+
+    /// How they are stored.
+    pub fn format(&self) -> KvFormat {
+        self.format
+    }
+
+    /// The slabs of a layer, in the order of their pages.
+    pub fn layer(&self, layer: usize) -> &[KvSlab] {
+        &self.layers[layer]
+    }
+
+    /// Bytes on the device.
+    pub fn size_bytes(&self) -> u64 {
+        self.layers
+            .iter()
+            .flatten()
+            .map(|slab| slab.k.size_bytes() + slab.v.size_bytes())
+            .sum()
+    }
+}
+
+/// Bytes of one page of K, or of V, in one layer.
+fn slab_page_bytes(kv_heads: usize, head_dim: usize, format: KvFormat) -> u64 {
+    Tensor::bytes_for(format.dtype(), &[kv_heads, PAGE_SIZE, head_dim])
+}
