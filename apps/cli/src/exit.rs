@@ -142,6 +142,10 @@ pub fn say(line: &str) {
 /// Where and why the last panic happened, for [`run_guarded`].
 static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
+fn last_panic() -> Option<String> {
+    LAST_PANIC.lock().ok().and_then(|mut last| last.take())
+}
+
 /// Runs a command and turns its end, even a panic, into an exit code.
 ///
 /// The hook itself stays silent: a panic that the library catches and reports as an
@@ -162,14 +166,17 @@ pub fn run_guarded(command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => {
             report(&failure);
+            // The device's thread can only be missed; why it went is known here alone.
+            if let Failure::Engine(Error::Device { .. }) = failure
+                && let Some(what) = last_panic()
+            {
+                say(&format!("hint: a bug in nelumbo: {what}"));
+            }
             ExitCode::from(failure.code())
         }
         Err(_) => {
-            let what = LAST_PANIC.lock().ok().and_then(|mut last| last.take());
-            say(&format!(
-                "error: a bug in nelumbo: {}",
-                what.unwrap_or_default()
-            ));
+            let what = last_panic().unwrap_or_default();
+            say(&format!("error: a bug in nelumbo: {what}"));
             ExitCode::from(1)
         }
     }

@@ -2,8 +2,10 @@
 
 mod args;
 mod argv;
+mod date;
 mod devices;
 mod exit;
+mod generate;
 mod models;
 mod options;
 mod output;

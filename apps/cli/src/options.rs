@@ -28,8 +28,8 @@ pub struct RunOptions {
     pub logprobs: Option<usize>,
     pub format: Format,
     pub weights: WeightType,
-    pub cache_type_k: CacheType,
-    pub cache_type_v: CacheType,
+    /// Of keys and of values.
+    pub cache_type: CacheType,
     pub selection: Selection,
 }
 
@@ -71,6 +71,7 @@ impl RunOptions {
             }
             stop.push(text.to_owned());
         }
+        nelumbo::text::check_stops(&stop)?;
         Ok(RunOptions {
             raw: prompt.raw,
             system: system.map(str::to_owned),
@@ -83,8 +84,7 @@ impl RunOptions {
             logprobs: args.output.logprobs.map(|k| k as usize),
             format: args.output.format,
             weights: args.device.weights,
-            cache_type_k: args.device.cache_type_k,
-            cache_type_v: args.device.cache_type_v,
+            cache_type: args.device.cache_type_k,
             selection: Selection {
                 backend: backend(&args.device.backend),
                 device: args.device.device.map(|index| index as usize),
@@ -134,6 +134,8 @@ fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
         "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
     } else if args.prompt.raw && args.prompt.system.is_some() {
         "--raw and --system: without the chat template there is no place for a system message"
+    } else if args.device.cache_type_k != args.device.cache_type_v {
+        "--cache-type-k and --cache-type-v: keys and values have the same type so far"
     } else if args.output.logprobs.is_some() && args.output.format == Format::Text {
         "--logprobs needs --format json: the text has no room for them"
     } else {
@@ -190,10 +192,7 @@ mod tests {
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
         );
-        assert_eq!(
-            (o.weights, o.cache_type_k, o.cache_type_v),
-            (WeightType::F16, CacheType::F32, CacheType::F32)
-        );
+        assert_eq!((o.weights, o.cache_type), (WeightType::F16, CacheType::F32));
         assert_eq!(
             (o.selection.backend, o.selection.device),
             (Some(Backend::Gl), Some(1))
@@ -218,7 +217,10 @@ mod tests {
         }
         assert_eq!(options("--temperature 0.5").sampling.temperature, 0.5);
         assert_eq!(options("-sys short").system.as_deref(), Some("short"));
-        assert_eq!(options("--cache-type-k f32").cache_type_k, CacheType::F32);
+        assert_eq!(
+            options("--cache-type-k f32 -ctv f32").cache_type,
+            CacheType::F32
+        );
         assert_eq!(options("--repeat-last-n 0").sampling.repeat_last_n, Some(0));
         assert_ne!(options("").sampling.seed, options("").sampling.seed);
     }
@@ -256,10 +258,19 @@ mod tests {
     }
 
     #[test]
+    fn stop_texts_have_limits() {
+        let many = "--stop a ".repeat(nelumbo::text::MAX_STOPS + 1);
+        let failure = RunOptions::new(&parse(&many).unwrap()).unwrap_err();
+        assert_eq!(failure.code(), 2, "{failure}");
+        assert!(RunOptions::new(&parse(&many[9..]).unwrap()).is_ok());
+    }
+
+    #[test]
     fn contradictions_name_both_flags() {
         for (line, names) in [
             ("--raw --system x", ["--raw", "--system"]),
             ("--logprobs 5", ["--logprobs", "--format json"]),
+            ("-ctk f32", ["--cache-type-k", "--cache-type-v"]),
             ("-hf a/b", ["--hf-repo", "path"]),
         ] {
             let message = RunOptions::new(&parse(line).unwrap())

@@ -13,7 +13,7 @@ use crate::prompt::{self, Given};
 use crate::{devices, models, session};
 
 /// A loaded model, as far as this command knows it.
-pub trait Engine {
+pub trait Answers {
     /// Generates until the model ends, a limit is reached, `stop` turns true (seen once
     /// a token at the latest), or `piece` fails. Each text given to `piece` is whole characters.
     fn answer(
@@ -46,14 +46,14 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     let path = models::resolve(&reference, global)?;
     log::info!("seed {}", options.sampling.seed);
 
-    let mut engine = session::open(&path, &options)?;
+    let mut engine = session::open(&path, &options, global.quiet)?;
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {
         Format::Text => Box::new(TextOutput::new(stdout)),
         Format::Json => Box::new(JsonOutput::new(stdout)),
     };
-    let answer = stream(engine.as_mut(), &prompt, &options, output.as_mut(), &stop)?;
+    let answer = stream(&mut engine, &prompt, &options, output.as_mut(), &stop)?;
     if !global.quiet {
         print_stats(&answer);
     }
@@ -66,7 +66,7 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
 
 /// Lets the answer flow into the output.
 fn stream(
-    engine: &mut dyn Engine,
+    engine: &mut dyn Answers,
     prompt: &str,
     options: &RunOptions,
     output: &mut dyn Output,
@@ -109,7 +109,7 @@ mod tests {
         stop_after: usize,
     }
 
-    impl Engine for Parrot {
+    impl Answers for Parrot {
         fn answer(
             &mut self,
             _: &str,

@@ -1,16 +1,234 @@
-//! The engine behind `nelumbo run`.
+//! A loaded model behind `nelumbo run`: the engine on its thread, the tokenizer on ours.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-use crate::exit::Failure;
-use crate::options::RunOptions;
-use crate::run::Engine;
+use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
+use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kv::KvFormat;
+use nelumbo::model::Texts;
+use nelumbo::quant::Format;
+use nelumbo::text::{Message, Tokenizer};
+use nelumbo::{LoadOptions, Model};
+
+use crate::args::{CacheType, WeightType};
+use crate::date;
+use crate::exit::{Failure, say};
+use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
+use crate::models::Progress;
+use crate::options::{self, RunOptions};
+use crate::output::{Answer, Device, Memory, Timings, Usage};
+use crate::run::Answers;
+
+/// A model that is ready to answer.
+pub struct Session {
+    engine: EngineHandle,
+    texts: Texts,
+    gpu: Arc<Gpu>,
+    memory: Memory,
+    /// The longest sequence, prompt and answer, in tokens.
+    context_limit: usize,
+    load_time: Duration,
+}
 
 /// Loads the model at `path` onto the adapter that the options ask for.
-pub fn open(path: &Path, options: &RunOptions) -> Result<Box<dyn Engine>, Failure> {
-    let _ = options;
-    Err(Failure::Model(format!(
-        "{}: this build has no engine",
-        path.display()
-    )))
+pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, Failure> {
+    let start = Instant::now();
+    let load = load_options(options)?;
+    let path = path.to_owned();
+    let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
+        let mut bar = None;
+        let mut progress = |done: u64, all: u64| {
+            let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
+            bar.at(done);
+        };
+        let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
+        let gpu = Arc::clone(decoder.gpu());
+        let memory = Memory {
+            weights_bytes: decoder.weights().size_bytes(),
+            kv_bytes: decoder.kv().size_bytes(),
+            scratch_bytes: decoder.scratch_bytes(),
+        };
+        let engine = Engine::new(decoder)?;
+        let context_limit = engine.servable_len();
+        Ok((engine, (texts, gpu, memory, context_limit)))
+    })?;
+    let pinned = options.selection.device.is_some() || options.selection.allow_software;
+    if gpu.is_software() && !pinned && !quiet {
+        say(&format!(
+            "note: no GPU found; running on the CPU with {}",
+            gpu.report().name
+        ));
+    }
+    let load_time = start.elapsed();
+    Ok(Session {
+        engine,
+        texts,
+        gpu,
+        memory,
+        context_limit,
+        load_time,
+    })
+}
+
+fn load_options(options: &RunOptions) -> Result<LoadOptions, Failure> {
+    let weights = match options.weights {
+        WeightType::Q8 => "q8",
+        WeightType::F16 => "f16",
+    };
+    Ok(LoadOptions {
+        open: OpenOptions {
+            selection: options.selection.clone(),
+            ..OpenOptions::from_env()?
+        },
+        weights: Format::from_name(weights)
+            .expect("the library has every format that the flag offers"),
+        kv_format: match options.cache_type {
+            CacheType::F16 => KvFormat::F16,
+            CacheType::F32 => KvFormat::F32,
+        },
+        ctx_size: options.ctx_size,
+        batch_size: options.batch_size,
+        ..LoadOptions::default()
+    })
+}
+
+impl Session {
+    /// Token ids of the prompt: as it is, or as the user's turn of a chat.
+    fn encode(&self, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
+        if options.raw {
+            return Ok(self.texts.tokenizer.encode_raw(prompt)?);
+        }
+        let message = |role: &str, content: &str| Message {
+            role: role.to_owned(),
+            content: content.to_owned(),
+        };
+        let system = options
+            .system
+            .as_deref()
+            .map(|text| message("system", text));
+        let messages: Vec<Message> = system
+            .into_iter()
+            .chain([message("user", prompt)])
+            .collect();
+        Ok(self.texts.encode_chat(&messages, &date::today())?)
+    }
+
+    fn device(&self) -> Device {
+        let report = self.gpu.report();
+        Device {
+            adapter: report.name.clone(),
+            backend: report.backend.name().to_owned(),
+            driver: format!("{} {}", report.driver, report.driver_info)
+                .trim()
+                .to_owned(),
+            caps: self
+                .gpu
+                .caps()
+                .names()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+}
+
+impl Answers for Session {
+    fn answer(
+        &mut self,
+        prompt: &str,
+        options: &RunOptions,
+        piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
+        stop: &AtomicBool,
+    ) -> Result<Answer, Failure> {
+        let compiled = || self.gpu.compile_time();
+        let stopwatch = Stopwatch::start(&compiled);
+        let prompt_token_ids = self.encode(prompt, options)?;
+        let request = Request {
+            tokens: prompt_token_ids.clone(),
+            sampling: sampling(&options.sampling),
+            max_tokens: options.max_tokens.unwrap_or(usize::MAX),
+            end_tokens: if options.ignore_eos {
+                Vec::new()
+            } else {
+                self.texts.end_tokens.clone()
+            },
+            logprobs: options.logprobs.unwrap_or(0),
+        };
+        let mut stream = Events(self.engine.generate(request)?);
+        let vocabulary = Words(&self.texts.tokenizer);
+        let generated = follow(
+            &mut stream,
+            &vocabulary,
+            &options.stop,
+            &stopwatch,
+            piece,
+            stop,
+        )?;
+        let (prompt_tokens, completion_tokens) =
+            (prompt_token_ids.len(), generated.token_ids.len());
+        Ok(Answer {
+            usage: Usage {
+                prompt_tokens,
+                completion_tokens,
+                total_tokens: prompt_tokens + completion_tokens,
+            },
+            timings: Timings {
+                load_ms: self.load_time.as_secs_f64() * 1e3,
+                compile_ms: self.gpu.compile_time().as_secs_f64() * 1e3,
+                ttft_ms: generated.ttft.as_secs_f64() * 1e3,
+                prefill_tok_s: generated.prefill_tok_s(prompt_tokens),
+                decode_tok_s: generated.decode_tok_s(),
+            },
+            prompt_token_ids,
+            token_ids: generated.token_ids,
+            text: generated.text,
+            finish_reason: generated.finish_reason.name().to_owned(),
+            top_logprobs: generated.top_logprobs,
+            device: self.device(),
+            memory: self.memory,
+            context_limit: self.context_limit,
+        })
+    }
+}
+
+fn sampling(from: &options::Sampling) -> Sampling {
+    Sampling {
+        temperature: from.temperature,
+        top_k: from.top_k,
+        top_p: from.top_p,
+        min_p: from.min_p,
+        repeat_penalty: from.repeat_penalty,
+        repeat_last_n: from.repeat_last_n.unwrap_or(usize::MAX),
+        presence_penalty: from.presence_penalty,
+        frequency_penalty: from.frequency_penalty,
+        logit_bias: from.logit_bias.clone(),
+        seed: from.seed,
+    }
+}
+
+struct Words<'a>(&'a Tokenizer);
+
+impl Vocabulary for Words<'_> {
+    fn bytes(&self, id: u32) -> &[u8] {
+        self.0.token_bytes(id)
+    }
+
+    fn name(&self, id: u32) -> String {
+        self.0.token_text(id)
+    }
+}
+
+struct Events(Generation);
+
+impl Stream for Events {
+    fn next(&mut self) -> Option<nelumbo::Result<Event>> {
+        self.0.next_event()
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use cache::Cache;
 use nelumbo::Error;
-pub use progress::human_bytes;
+pub use progress::{Progress, human_bytes};
 use pull::Network;
 use registry::{Entry, Registry};
 

@@ -43,6 +43,11 @@ impl Progress {
         }
     }
 
+    /// A bar on a terminal, nothing elsewhere: for what is over in a moment.
+    pub fn on_terminal(what: &str, size: u64, quiet: bool) -> Progress {
+        Progress::start(what, size, quiet || !std::io::stderr().is_terminal())
+    }
+
     /// `bytes` of the file are there.
     pub fn at(&mut self, bytes: u64) {
         if bytes <= self.shown {
