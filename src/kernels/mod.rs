@@ -4,6 +4,10 @@
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
 //! reference, `record`, cases.
 
+pub mod attention;
+pub mod attention_cases;
+pub mod attention_merge;
+pub mod attention_plan;
 pub mod case;
 pub mod matmul;
 pub mod rms_norm;
@@ -24,6 +28,16 @@ pub struct Entry {
 
 /// The registry.
 pub static ALL: &[Entry] = &[
+    Entry {
+        kernel: &attention::ATTENTION,
+        variants: attention::variants,
+        cases: attention::cases,
+    },
+    Entry {
+        kernel: &attention_merge::ATTENTION_MERGE,
+        variants: attention_merge::variants,
+        cases: attention_merge::cases,
+    },
     Entry {
         kernel: &matmul::MATMUL,
         variants: matmul::variants,

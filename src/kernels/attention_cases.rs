@@ -1,0 +1,510 @@
+//! What attention and its merge must do: batches of ragged sequences over scattered pages, with NaN
+//! in everything that no row may see.
+
+use super::attention::{self, ATTENTION, AttentionShape, Items};
+use super::attention_merge::{self, ATTENTION_MERGE};
+use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan};
+use super::case::{Case, CaseTensor, Data, U};
+use crate::kv::{KvFormat, KvSlab, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
+
+/// Sequences of a step with their cache, made up: what a case uploads, and the bit tests too.
+pub struct Batch {
+    /// Heads and scale.
+    pub shape: AttentionShape,
+    /// How the cache is stored.
+    pub format: KvFormat,
+    /// The pages.
+    pub geometry: PageGeometry,
+    /// `(position of the first token, tokens)` of each sequence.
+    pub sequences: Vec<(usize, usize)>,
+    /// Page tables.
+    pub tables: Vec<Vec<PageId>>,
+    /// `[tokens, num_heads * head_dim]`
+    pub q: Vec<f32>,
+    /// K and V as the device sees them, over all pages: `[page][kv_head][16][head_dim]`.
+    pub kv: [Vec<f32>; 2],
+}
+
+impl Batch {
+    /// Sequences as `(position of the first token, tokens)`. Pages are permuted, and everything but
+    /// the keys and values up to each sequence's last token is NaN.
+    pub fn new(
+        seed: u64,
+        shape: AttentionShape,
+        format: KvFormat,
+        geometry: PageGeometry,
+        sequences: &[(usize, usize)],
+    ) -> Batch {
+        let mut data = Data::new(seed);
+        let num_tokens: usize = sequences.iter().map(|s| s.1).sum();
+        let q = data.normal(num_tokens * shape.num_heads * shape.head_dim);
+        let page_size = shape.num_kv_heads * PAGE_SIZE * shape.head_dim;
+        let mut kv = [(); 2].map(|()| vec![f32::NAN; geometry.num_pages * page_size]);
+        let mut pool = PagePool::new(geometry);
+        let mut tables = Vec::new();
+        for &(position0, tokens) in sequences {
+            let mut table = Vec::new();
+            // a page between sequences stays NaN, and no table is ascending
+            let foreign = pool.extend(&mut Vec::new(), 1);
+            let fits = pool.extend(&mut table, pages_for(position0 + tokens));
+            assert!(foreign && fits, "{geometry:?} holds {sequences:?}");
+            for split in table.chunks_mut(PAGE_SIZE) {
+                split.reverse();
+                let middle = split.len() / 2;
+                split[..middle].rotate_left(middle / 2);
+            }
+            for position in 0..position0 + tokens {
+                let page = table[position / PAGE_SIZE] as usize;
+                for head in 0..shape.num_kv_heads {
+                    let row = (page * shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
+                    for cache in &mut kv {
+                        let values = data.normal(shape.head_dim);
+                        let stored = values.iter().map(|&v| stored(format, v));
+                        let at = row * shape.head_dim;
+                        for (to, value) in cache[at..].iter_mut().zip(stored) {
+                            *to = value;
+                        }
+                    }
+                }
+            }
+            tables.push(table);
+        }
+        Batch {
+            shape,
+            format,
+            geometry,
+            sequences: sequences.to_vec(),
+            tables,
+            q,
+            kv,
+        }
+    }
+
+    /// Rows of `q` and of the result.
+    pub fn num_tokens(&self) -> usize {
+        self.sequences.iter().map(|s| s.1).sum()
+    }
+
+    /// The exact result, and the bound of each element.
+    pub fn expected(&self) -> (Vec<f64>, Vec<f64>) {
+        let AttentionShape {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            scale,
+        } = self.shape;
+        let (mut values, mut bounds) = (Vec::new(), Vec::new());
+        let mut rows = self.q.chunks(head_dim);
+        for (&(position0, tokens), table) in self.sequences.iter().zip(&self.tables) {
+            let heads: Vec<[Vec<f32>; 2]> = (0..num_kv_heads)
+                .map(|head| [0, 1].map(|which| self.gather(table, head, position0 + tokens, which)))
+                .collect();
+            for position in position0..position0 + tokens {
+                for head in 0..num_heads {
+                    let [k, v] = &heads[head / (num_heads / num_kv_heads)];
+                    let seen = (position + 1) * head_dim;
+                    let q = rows.next().expect("a row for each head");
+                    let (out, bound) = attention::reference(q, &k[..seen], &v[..seen], scale);
+                    bounds.extend(vec![bound; head_dim]);
+                    values.extend(out);
+                }
+            }
+        }
+        (values, bounds)
+    }
+
+    /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
+    fn gather(&self, table: &[PageId], head: usize, num_keys: usize, which: usize) -> Vec<f32> {
+        let dim = self.shape.head_dim;
+        let mut all = Vec::with_capacity(num_keys * dim);
+        for position in 0..num_keys {
+            let page = table[position / PAGE_SIZE] as usize;
+            let row = (page * self.shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
+            all.extend_from_slice(&self.kv[which][row * dim..][..dim]);
+        }
+        all
+    }
+
+    /// The bytes of slab `slab`, of keys (0) or values (1), and its shape.
+    pub fn slab_bytes(&self, slab: usize, which: usize) -> (Vec<u8>, [usize; 4]) {
+        let pages = self.geometry.pages_of(slab);
+        let dims = [
+            pages.len(),
+            self.shape.num_kv_heads,
+            PAGE_SIZE,
+            self.shape.head_dim,
+        ];
+        let page_size: usize = dims[1..].iter().product();
+        let values = &self.kv[which][pages.start as usize * page_size..][..pages.len() * page_size];
+        let bytes = match self.format {
+            KvFormat::F32 => bytemuck::cast_slice(values).to_vec(),
+            KvFormat::F16 => values
+                .iter()
+                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
+                .collect(),
+        };
+        (bytes, dims)
+    }
+
+    /// The step's metadata for the rounds of a plan: page tables, then the lists. `wanted_workgroups`
+    /// and `partial_slots` are the plan's.
+    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize) -> Step {
+        let mut meta = vec![u32::MAX; 5];
+        let mut sequences = Vec::new();
+        let mut token0 = 0;
+        for (&(position0, num_tokens), table) in self.sequences.iter().zip(&self.tables) {
+            sequences.push(PlanSequence {
+                token0,
+                num_tokens,
+                position0,
+                page_table: table,
+                table_at: meta.len(),
+            });
+            meta.extend_from_slice(table);
+            meta.push(u32::MAX); // behind the last page comes none
+            token0 += num_tokens;
+        }
+        let limits = PlanLimits {
+            geometry: self.geometry,
+            tile_tokens: self.shape.tile_tokens(),
+            item_workgroups: self.shape.item_workgroups(),
+            wanted_workgroups,
+            partial_slots,
+        };
+        let rounds = plan(&sequences, &limits)
+            .into_iter()
+            .map(|round| StepRound::new(&round, &mut meta))
+            .collect();
+        Step { meta, rounds }
+    }
+}
+
+/// A plan, written into a step's metadata.
+pub struct Step {
+    /// The metadata.
+    pub meta: Vec<u32>,
+    /// Where the rounds' lists are in it.
+    pub rounds: Vec<StepRound>,
+}
+
+/// One round of a [`Step`].
+pub struct StepRound {
+    /// Items of each slab.
+    pub slabs: Vec<Items>,
+    /// First word and count of the rows to merge.
+    pub merge: (usize, usize),
+}
+
+impl StepRound {
+    fn new(round: &Round, meta: &mut Vec<u32>) -> StepRound {
+        let mut slabs = Vec::new();
+        for items in &round.slabs {
+            slabs.push(Items {
+                at: meta.len(),
+                count: items.len(),
+                max_tokens: round.max_tokens,
+            });
+            meta.extend(items.iter().flat_map(Item::words));
+        }
+        let merge = (meta.len(), round.merge.len());
+        meta.extend(round.merge.iter().flat_map(MergeRow::words));
+        StepRound { slabs, merge }
+    }
+}
+
+/// What a value is after it went through the cache.
+fn stored(format: KvFormat, value: f32) -> f32 {
+    match format {
+        KvFormat::F32 => value,
+        KvFormat::F16 => half::f16::from_f32(value).to_f32(),
+    }
+}
+
+fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> AttentionShape {
+    AttentionShape {
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        scale: 1.0 / (head_dim as f32).sqrt(),
+    }
+}
+
+/// Heads first: every ratio of query to key heads with every width, each with sequences around pages
+/// and splits; then batches that mix chunks and single tokens, in one slab and in two.
+pub fn attention() -> Vec<Case> {
+    let shapes = [
+        (1, 1, 32),
+        (4, 2, 64),
+        (9, 3, 64),
+        (4, 1, 128),
+        (7, 1, 80),
+        (16, 2, 96),
+        (16, 1, 64),
+        (32, 1, 32),
+        (20, 1, 256),
+        (3, 1, 36),
+    ];
+    // contexts of 1, 15, 16, 17, 255, 256, 257 and 600 as single tokens
+    let single = [
+        (0, 1),
+        (14, 1),
+        (15, 1),
+        (16, 1),
+        (254, 1),
+        (255, 1),
+        (256, 1),
+        (599, 1),
+    ];
+    let chunks = [
+        (0, 1),
+        (0, 15),
+        (1, 16),
+        (15, 17),
+        (240, 33),
+        (255, 2),
+        (270, 5),
+    ];
+    let mut all = Vec::new();
+    for (i, &(heads, kv_heads, dim)) in shapes.iter().enumerate() {
+        let format = KvFormat::ALL[i % 2];
+        let shape = shape(heads, kv_heads, dim);
+        let (batch, slots) = if i % 4 < 2 {
+            (&single[..], 0)
+        } else {
+            (&chunks[..], 0)
+        };
+        all.push(case(i as u64, shape, format, 160, batch, slots));
+    }
+    for (i, format) in KvFormat::ALL.into_iter().enumerate() {
+        let seed = 100 + i as u64;
+        let mixed = [(0, 33), (599, 1), (300, 16), (511, 2), (0, 1)];
+        all.push(case(seed, shape(9, 3, 64), format, 160, &mixed, 0));
+        all.push(case(seed + 10, shape(8, 2, 128), format, 48, &mixed, 24));
+        all.push(case(seed + 20, shape(2, 2, 64), format, 32, &[(700, 9)], 7));
+    }
+    all
+}
+
+/// `partial_slots` 0 is a plan that folds in place; otherwise it makes partial results.
+fn case(
+    seed: u64,
+    shape: AttentionShape,
+    format: KvFormat,
+    slab_pages: usize,
+    sequences: &[(usize, usize)],
+    partial_slots: usize,
+) -> Case {
+    let geometry = PageGeometry::new(160, slab_pages);
+    let batch = Batch::new(seed, shape, format, geometry, sequences);
+    let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
+    let step = batch.step(wanted, partial_slots);
+    let width = shape.num_heads * shape.head_dim;
+    let (values, bounds) = batch.expected();
+    let keys: usize = sequences
+        .iter()
+        .map(|&(p, n)| (0..n).map(|t| p + t + 1).sum::<usize>())
+        .sum();
+    let contexts: usize = sequences.iter().map(|&(p, n)| p + n).sum();
+    let name = format!(
+        "{}/{}x{} {} {sequences:?} {} slabs{}",
+        shape.num_heads,
+        shape.num_kv_heads,
+        shape.head_dim,
+        format.name(),
+        geometry.num_slabs(),
+        if partial_slots == 0 { "" } else { " merged" }
+    );
+    let slots = partial_slots.max(1);
+    let mut partials = CaseTensor::f32(
+        "partials",
+        &shape.partials_dims(slots),
+        &vec![f32::NAN; shape.partials_dims(slots).iter().product()],
+    );
+    if partial_slots > 0 {
+        partials = partials.judged(|_| Ok(())); // scratch
+    }
+    let kv_row = shape.num_kv_heads * shape.head_dim * format.dtype().bytes() as usize;
+    let mut case = Case::new(&ATTENTION, name)
+        .work(
+            4.0 * (keys * width) as f64,
+            (2 * contexts * kv_row + 8 * batch.q.len()) as f64,
+        )
+        .tensor(CaseTensor::f32("q", &[batch.num_tokens(), width], &batch.q))
+        .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
+        .tensor(partials)
+        .tensor(CaseTensor::output_f32(
+            "out",
+            &[batch.num_tokens(), width],
+            values,
+            bounds,
+        ));
+    const NAMES: [[&str; 2]; 5] = [
+        ["k0", "v0"],
+        ["k1", "v1"],
+        ["k2", "v2"],
+        ["k3", "v3"],
+        ["k4", "v4"],
+    ];
+    for slab in 0..geometry.num_slabs() {
+        for which in [0, 1] {
+            let (bytes, dims) = batch.slab_bytes(slab, which);
+            let name = NAMES[slab][which];
+            case = case.tensor(CaseTensor::input(name, format.dtype(), &dims, bytes));
+        }
+    }
+    case.record(move |rec, t| {
+        for round in &step.rounds {
+            for (slab, &items) in round.slabs.iter().enumerate() {
+                let [k, v] = NAMES[slab].map(|name| t.get(name).clone());
+                let pages = geometry.pages_of(slab);
+                let slab = KvSlab {
+                    first_page: pages.start,
+                    num_pages: pages.len(),
+                    k,
+                    v,
+                };
+                attention::record(
+                    rec,
+                    &shape,
+                    &slab,
+                    t.get("q"),
+                    t.get("step_meta"),
+                    items,
+                    t.get("partials"),
+                    t.get("out"),
+                );
+            }
+            let (rows_at, num_rows) = round.merge;
+            attention_merge::record(
+                rec,
+                &shape,
+                t.get("step_meta"),
+                rows_at,
+                num_rows,
+                t.get("partials"),
+                t.get("out"),
+            );
+        }
+    })
+}
+
+/// One split and many, slots in any order and at any distance, splits that add nothing.
+pub fn merge() -> Vec<Case> {
+    let shapes = [
+        (1, 1, 4, 1),
+        (2, 3, 36, 3),
+        (5, 9, 64, 3),
+        (3, 8, 128, 17),
+        (2, 2, 256, 64),
+    ];
+    shapes
+        .iter()
+        .enumerate()
+        .map(|(seed, &(rows, heads, dim, splits))| {
+            merge_case(seed as u64, rows, heads, dim, splits)
+        })
+        .collect()
+}
+
+fn merge_case(
+    seed: u64,
+    num_rows: usize,
+    num_heads: usize,
+    head_dim: usize,
+    max_splits: usize,
+) -> Case {
+    let mut data = Data::new(seed);
+    let shape = shape(num_heads, num_heads, head_dim);
+    let slots = num_rows * max_splits;
+    let stride = num_rows;
+    let row_len = head_dim + 4;
+    let mut partials = data.normal(slots * num_heads * row_len);
+    for stats in partials.chunks_mut(row_len).map(|row| &mut row[head_dim..]) {
+        let l = 1.0 + stats[1].abs() * 50.0;
+        stats.copy_from_slice(&[stats[0] * 8.0, l, f32::NAN, f32::NAN]);
+    }
+    // rows have fewer splits one by one; the first row's last split, if it is not its only one, is empty
+    let splits: Vec<usize> = (0..num_rows)
+        .map(|r| (max_splits - r % max_splits).max(1))
+        .collect();
+    if max_splits > 1 {
+        for head in 0..num_heads {
+            let at = ((max_splits - 1) * stride * num_heads + head) * row_len;
+            partials[at..at + head_dim].fill(0.0);
+            partials[at + head_dim..at + head_dim + 2].copy_from_slice(&[-1e30, 0.0]);
+        }
+    }
+    let rows_at = 3;
+    let mut meta = vec![u32::MAX; rows_at];
+    let (mut values, mut bounds) = (vec![], vec![]);
+    for (row, &num_splits) in splits.iter().enumerate() {
+        let words = MergeRow {
+            token: row as u32,
+            num_splits: num_splits as u32,
+            slot0: row as u32,
+            stride: stride as u32,
+        };
+        meta.extend(words.words());
+        for head in 0..num_heads {
+            let states: Vec<(f32, f32, &[f32])> = (0..num_splits)
+                .map(|split| {
+                    let at = ((row + split * stride) * num_heads + head) * row_len;
+                    let state = &partials[at..at + row_len];
+                    (state[head_dim], state[head_dim + 1], &state[..head_dim])
+                })
+                .collect();
+            let spread = states
+                .iter()
+                .filter(|s| s.1 > 0.0)
+                .map(|s| f64::from(s.0))
+                .fold((f64::MAX, f64::MIN), |(a, b), m| (a.min(m), b.max(m)));
+            let abs: Vec<Vec<f32>> = states
+                .iter()
+                .map(|s| s.2.iter().map(|o| o.abs()).collect())
+                .collect();
+            let abs: Vec<_> = states
+                .iter()
+                .zip(&abs)
+                .map(|(s, abs)| (s.0, s.1, abs.as_slice()))
+                .collect();
+            // per split: exp2 to 3 + 2 |x| ulp twice, the difference, three roundings; then the division
+            let relative =
+                (num_splits as f64 * 2.0 * U * (6.0 + 5.0 * (spread.1 - spread.0)) + 8.0 * U) * 2.0;
+            bounds.extend(
+                attention_merge::reference(&abs)
+                    .iter()
+                    .map(|abs| abs * relative + 1e-30),
+            );
+            values.extend(attention_merge::reference(&states));
+        }
+    }
+    let width = num_heads * head_dim;
+    Case::new(
+        &ATTENTION_MERGE,
+        format!("{num_rows} rows {num_heads}x{head_dim} {max_splits} splits"),
+    )
+    .work(2.0 * (slots * width) as f64, 4.0 * partials.len() as f64)
+    .tensor(CaseTensor::u32("step_meta", &[meta.len()], &meta))
+    .tensor(CaseTensor::f32(
+        "partials",
+        &shape.partials_dims(slots),
+        &partials,
+    ))
+    .tensor(CaseTensor::output_f32(
+        "out",
+        &[num_rows, width],
+        values,
+        bounds,
+    ))
+    .record(move |rec, t| {
+        attention_merge::record(
+            rec,
+            &shape,
+            t.get("step_meta"),
+            rows_at,
+            num_rows,
+            t.get("partials"),
+            t.get("out"),
+        );
+    })
+}

@@ -1,0 +1,96 @@
+//! The merge of attention's partial results: a fold over splits, ascending, by the function that
+//! the attention kernel itself folds with.
+
+use super::attention::AttentionShape;
+use super::attention_cases;
+use super::case::Case;
+use crate::gpu::recorder::grid;
+use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::{params, wgsl};
+
+params! {
+    /// Checked against `Params` in `shaders/attention_merge.wgsl`.
+    pub struct AttentionMergeParams {
+        /// Where the rows begin in the step's metadata.
+        pub rows_at: u32,
+        /// How many there are.
+        pub num_rows: u32,
+        /// Query heads.
+        pub num_heads: u32,
+        /// Dims of a head.
+        pub head_dim: u32,
+    }
+}
+
+const PARTS: &[Part] = &[wgsl!("lib/softmax.wgsl"), wgsl!("attention_merge.wgsl")];
+
+/// The kernel.
+pub static ATTENTION_MERGE: Kernel = Kernel::new::<AttentionMergeParams>("attention_merge", PARTS);
+
+/// Invocations of a workgroup, as in the shader.
+const WG: usize = 64;
+
+/// The CPU twin for one row and head, in f64: states `(m, l, o)` of splits in ascending order, and
+/// the result.
+pub fn reference(states: &[(f32, f32, &[f32])]) -> Vec<f64> {
+    let top = states
+        .iter()
+        .fold(f64::MIN, |top, s| top.max(f64::from(s.0)));
+    let mut sum = 0.0;
+    let mut out = vec![0.0; states[0].2.len()];
+    for &(m, l, o) in states {
+        let factor = (f64::from(m) - top).exp2();
+        sum += f64::from(l) * factor;
+        for (out, &o) in out.iter_mut().zip(o) {
+            *out += f64::from(o) * factor;
+        }
+    }
+    out.iter_mut().for_each(|out| *out /= sum);
+    out
+}
+
+/// Folds `num_rows` rows, listed in `step_meta` from word `rows_at` on, from `partials` into `out`.
+pub fn record(
+    rec: &mut Recorder,
+    shape: &AttentionShape,
+    step_meta: &Tensor,
+    rows_at: usize,
+    num_rows: usize,
+    partials: &Tensor,
+    out: &Tensor,
+) {
+    shape.check();
+    let [slots, ..] = partials.dims::<3>();
+    assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
+    let [_, width] = out.dims();
+    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");
+    if num_rows == 0 {
+        return;
+    }
+    let invocations = num_rows * shape.num_heads * shape.head_dim / 4;
+    rec.dispatch(
+        &Variant::new(&ATTENTION_MERGE),
+        &[
+            ("step_meta", step_meta),
+            ("partials", partials),
+            ("out", out),
+        ],
+        AttentionMergeParams {
+            rows_at: rows_at as u32,
+            num_rows: num_rows as u32,
+            num_heads: shape.num_heads as u32,
+            head_dim: shape.head_dim as u32,
+        },
+        grid(invocations.div_ceil(WG)),
+    );
+}
+
+/// There is only one.
+pub fn variants() -> Vec<Variant> {
+    vec![Variant::new(&ATTENTION_MERGE)]
+}
+
+/// See [`attention_cases`].
+pub fn cases() -> Vec<Case> {
+    attention_cases::merge()
+}
