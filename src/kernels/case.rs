@@ -151,6 +151,15 @@ impl CaseTensor {
         }
     }
 
+    /// An output of floats that starts as poison and must hold exactly these bits.
+    pub fn output_exact(name: &'static str, dims: &[usize], values: &[f32]) -> CaseTensor {
+        let bits: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
+        CaseTensor {
+            dtype: DType::F32,
+            ..CaseTensor::output_u32(name, dims, &bits)
+        }
+    }
+
     /// An output that must hold exactly these words.
     pub fn output_u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
         let expect = Expect::Bytes(bytemuck::cast_slice(values).to_vec());

@@ -4,7 +4,10 @@
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
 //! reference, `record`, cases.
 
+pub mod argmax;
 pub mod case;
+pub mod embedding;
+pub mod gather_rows;
 pub mod matmul;
 pub mod rms_norm;
 
@@ -23,6 +26,21 @@ pub struct Entry {
 
 /// The registry.
 pub static ALL: &[Entry] = &[
+    Entry {
+        kernel: &argmax::ARGMAX,
+        variants: argmax::variants,
+        cases: argmax::cases,
+    },
+    Entry {
+        kernel: &embedding::EMBEDDING,
+        variants: embedding::variants,
+        cases: embedding::cases,
+    },
+    Entry {
+        kernel: &gather_rows::GATHER_ROWS,
+        variants: gather_rows::variants,
+        cases: gather_rows::cases,
+    },
     Entry {
         kernel: &matmul::MATMUL,
         variants: matmul::variants,
