@@ -8,3 +8,8 @@ fn order_key(bits: u32) -> u32 {
     let key = select(~bits, magnitude | 0x80000000u, positive);
     return select(key, 0u, magnitude > 0x7f800000u);
 }
+
+// The bits of the number with that key. Not for key 0.
+fn order_bits(key: u32) -> u32 {
+    return select(~key, key & 0x7fffffffu, key >> 31u == 1u);
+}

@@ -153,11 +153,9 @@ impl CaseTensor {
 
     /// An output of floats that starts as poison and must hold exactly these bits.
     pub fn output_exact(name: &'static str, dims: &[usize], values: &[f32]) -> CaseTensor {
-        let bits: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
-        CaseTensor {
-            dtype: DType::F32,
-            ..CaseTensor::output_u32(name, dims, &bits)
-        }
+        let mut tensor = CaseTensor::output_u32(name, dims, bytemuck::cast_slice(values));
+        tensor.dtype = DType::F32;
+        tensor
     }
 
     /// An output that must hold exactly these words.

@@ -9,7 +9,9 @@ pub mod case;
 pub mod embedding;
 pub mod gather_rows;
 pub mod matmul;
+pub mod penalties;
 pub mod rms_norm;
+pub mod sample;
 
 use crate::gpu::{Gpu, Kernel, Variant};
 use case::Case;
@@ -47,9 +49,19 @@ pub static ALL: &[Entry] = &[
         cases: matmul::cases,
     },
     Entry {
+        kernel: &penalties::PENALTIES,
+        variants: penalties::variants,
+        cases: penalties::cases,
+    },
+    Entry {
         kernel: &rms_norm::RMS_NORM,
         variants: rms_norm::variants,
         cases: rms_norm::cases,
+    },
+    Entry {
+        kernel: &sample::SAMPLE,
+        variants: sample::variants,
+        cases: sample::cases,
     },
 ];
 
