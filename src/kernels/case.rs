@@ -303,13 +303,21 @@ impl Case {
     /// # Errors
     /// What the device reports.
     pub fn run(&self, gpu: &Arc<Gpu>) -> Result<Vec<String>> {
-        let tensors = self.upload(gpu)?;
-        let mut rec = Recorder::new(gpu)?;
-        self.dispatch(&mut rec, &tensors);
+        self.run_with(&mut Recorder::new(gpu)?)
+    }
+
+    /// [`Case::run`] with a recorder whose [`Recorder::variants`] the caller wants to see.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn run_with(&self, rec: &mut Recorder) -> Result<Vec<String>> {
+        let gpu = rec.gpu().clone();
+        let tensors = self.upload(&gpu)?;
+        self.dispatch(rec, &tensors);
         rec.submit()?;
         let mut wrong = Vec::new();
         for (tensor, (_, on_device)) in self.tensors.iter().zip(&tensors.0) {
-            if let Err(problem) = tensor.verify(gpu, on_device)? {
+            if let Err(problem) = tensor.verify(&gpu, on_device)? {
                 wrong.push(format!(
                     "{} {}: {}: {problem}",
                     self.kernel.name, self.name, tensor.name
