@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
 use crate::gpu::kernel::{Target, Variant};
 use crate::gpu::reflect::{self, Access, Binding, Reflection};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -71,6 +71,13 @@ impl PipelineCache {
                 }),
             }],
         })
+    }
+
+    /// The variants behind these pipelines.
+    pub fn variants(&self, ids: &HashSet<u64>) -> Vec<Variant> {
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = made.pipelines.iter().filter(|(_, p)| ids.contains(&p.id));
+        all.map(|(variant, _)| *variant).collect()
     }
 
     pub fn get(&self, gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {

@@ -144,6 +144,12 @@ impl Recorder {
         pass.dispatch_workgroups(workgroups[0], workgroups[1], workgroups[2]);
     }
 
+    /// The variants recorded since the recorder was made.
+    pub fn variants(&self) -> Vec<Variant> {
+        let ids = self.groups.keys().map(|(id, _)| *id).collect();
+        self.gpu.pipelines.variants(&ids)
+    }
+
     /// Records a copy of `tensor` to the host, after everything recorded so far.
     pub fn read_back(&mut self, tensor: &Tensor, readback: &Readback) {
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));

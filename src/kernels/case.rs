@@ -151,6 +151,13 @@ impl CaseTensor {
         }
     }
 
+    /// An output of floats that starts as poison and must hold exactly these bits.
+    pub fn output_exact(name: &'static str, dims: &[usize], values: &[f32]) -> CaseTensor {
+        let mut tensor = CaseTensor::output_u32(name, dims, bytemuck::cast_slice(values));
+        tensor.dtype = DType::F32;
+        tensor
+    }
+
     /// An output that must hold exactly these words.
     pub fn output_u32(name: &'static str, dims: &[usize], values: &[u32]) -> CaseTensor {
         let expect = Expect::Bytes(bytemuck::cast_slice(values).to_vec());
@@ -296,13 +303,21 @@ impl Case {
     /// # Errors
     /// What the device reports.
     pub fn run(&self, gpu: &Arc<Gpu>) -> Result<Vec<String>> {
-        let tensors = self.upload(gpu)?;
-        let mut rec = Recorder::new(gpu)?;
-        self.dispatch(&mut rec, &tensors);
+        self.run_with(&mut Recorder::new(gpu)?)
+    }
+
+    /// [`Case::run`] with a recorder whose [`Recorder::variants`] the caller wants to see.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn run_with(&self, rec: &mut Recorder) -> Result<Vec<String>> {
+        let gpu = rec.gpu().clone();
+        let tensors = self.upload(&gpu)?;
+        self.dispatch(rec, &tensors);
         rec.submit()?;
         let mut wrong = Vec::new();
         for (tensor, (_, on_device)) in self.tensors.iter().zip(&tensors.0) {
-            if let Err(problem) = tensor.verify(gpu, on_device)? {
+            if let Err(problem) = tensor.verify(&gpu, on_device)? {
                 wrong.push(format!(
                     "{} {}: {}: {problem}",
                     self.kernel.name, self.name, tensor.name

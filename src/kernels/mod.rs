@@ -4,14 +4,19 @@
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
 //! reference, `record`, cases.
 
+pub mod argmax;
 pub mod attention;
 pub mod attention_cases;
 pub mod attention_merge;
 pub mod attention_plan;
 pub mod case;
+pub mod embedding;
+pub mod gather_rows;
 pub mod matmul;
+pub mod penalties;
 pub mod rms_norm;
 pub mod rope;
+pub mod sample;
 
 use crate::gpu::{Gpu, Kernel, Variant};
 use case::Case;
@@ -26,33 +31,25 @@ pub struct Entry {
     pub cases: fn() -> Vec<Case>,
 }
 
+/// The entry of a kernel's module.
+macro_rules! entry {
+    ($module:ident :: $kernel:ident) => {
+        Entry { kernel: &$module::$kernel, variants: $module::variants, cases: $module::cases }
+    };
+}
+
 /// The registry.
 pub static ALL: &[Entry] = &[
-    Entry {
-        kernel: &attention::ATTENTION,
-        variants: attention::variants,
-        cases: attention::cases,
-    },
-    Entry {
-        kernel: &attention_merge::ATTENTION_MERGE,
-        variants: attention_merge::variants,
-        cases: attention_merge::cases,
-    },
-    Entry {
-        kernel: &matmul::MATMUL,
-        variants: matmul::variants,
-        cases: matmul::cases,
-    },
-    Entry {
-        kernel: &rms_norm::RMS_NORM,
-        variants: rms_norm::variants,
-        cases: rms_norm::cases,
-    },
-    Entry {
-        kernel: &rope::ROPE,
-        variants: rope::variants,
-        cases: rope::cases,
-    },
+    entry!(argmax::ARGMAX),
+    entry!(attention::ATTENTION),
+    entry!(attention_merge::ATTENTION_MERGE),
+    entry!(embedding::EMBEDDING),
+    entry!(gather_rows::GATHER_ROWS),
+    entry!(matmul::MATMUL),
+    entry!(penalties::PENALTIES),
+    entry!(rms_norm::RMS_NORM),
+    entry!(rope::ROPE),
+    entry!(sample::SAMPLE),
 ];
 
 /// Choices that are made once when a model is loaded and hold for every step: a kernel may never
