@@ -20,6 +20,8 @@ pub struct Entry {
     pub variants: fn() -> Vec<Variant>,
     /// What it must do, ragged shapes first.
     pub cases: fn() -> Vec<Case>,
+    /// Shapes of real models, for timing; right as well, but slow to check.
+    pub benches: fn() -> Vec<Case>,
 }
 
 /// The registry.
@@ -28,16 +30,19 @@ pub static ALL: &[Entry] = &[
         kernel: &matmul::MATMUL,
         variants: matmul::variants,
         cases: matmul::cases,
+        benches: matmul::benches,
     },
     Entry {
         kernel: &rms_norm::RMS_NORM,
         variants: rms_norm::variants,
         cases: rms_norm::cases,
+        benches: Vec::new,
     },
     Entry {
         kernel: &rope::ROPE,
         variants: rope::variants,
         cases: rope::cases,
+        benches: Vec::new,
     },
 ];
 
