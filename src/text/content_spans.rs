@@ -27,15 +27,25 @@ pub(super) fn render(
     options: &RenderOptions,
     render: impl Fn(&[String]) -> Result<String>,
 ) -> Result<Rendered> {
-    let contents: Vec<String> = messages.iter().map(|message| message.content.clone()).collect();
+    let contents: Vec<String> = messages
+        .iter()
+        .map(|message| message.content.clone())
+        .collect();
     let text = render(&contents)?;
     // White space alone is no control token.
     if contents.iter().all(|content| content.trim().is_empty()) {
-        return Ok(Rendered { text, content_spans: Vec::new() });
+        return Ok(Rendered {
+            text,
+            content_spans: Vec::new(),
+        });
     }
     let marks = Marks::choose(source, messages, options)?;
     let with = |wrap: &dyn Fn(usize, &str) -> String| -> Vec<String> {
-        contents.iter().enumerate().map(|(i, content)| wrap(i, content)).collect()
+        contents
+            .iter()
+            .enumerate()
+            .map(|(i, content)| wrap(i, content))
+            .collect()
     };
     // A template that refuses neutral words, or marks, leaves nothing to compare with.
     let neutral = render(&with(&|i, content| marks.replace(i, content))).unwrap_or_default();
@@ -45,7 +55,10 @@ pub(super) fn render(
         Err(_) => None,
     };
     let content_spans = content_spans.unwrap_or_else(|| by_parts(&text, &parts, &contents));
-    Ok(Rendered { text, content_spans })
+    Ok(Rendered {
+        text,
+        content_spans,
+    })
 }
 
 /// Private-use characters, two for each message.
@@ -56,15 +69,25 @@ struct Marks {
 
 impl Marks {
     fn choose(source: &str, messages: &[Message], options: &RenderOptions) -> Result<Marks> {
-        let private = |c: &char| matches!(c, '\u{F0000}'..='\u{FFFFD}' | '\u{100000}'..='\u{10FFFD}');
+        let private =
+            |c: &char| matches!(c, '\u{F0000}'..='\u{FFFFD}' | '\u{100000}'..='\u{10FFFD}');
         let kwargs = serde_json::Value::Object(options.kwargs.clone()).to_string();
         let texts = [source, &options.bos_token, &options.eos_token, &kwargs];
-        let texts = texts.into_iter().chain(messages.iter().map(|message| message.content.as_str()));
-        let used: std::collections::BTreeSet<char> = texts.flat_map(str::chars).filter(private).collect();
-        let free = ('\u{F0000}'..='\u{FFFFD}').chain('\u{100000}'..='\u{10FFFD}').filter(|c| !used.contains(c));
+        let texts = texts
+            .into_iter()
+            .chain(messages.iter().map(|message| message.content.as_str()));
+        let used: std::collections::BTreeSet<char> =
+            texts.flat_map(str::chars).filter(private).collect();
+        let free = ('\u{F0000}'..='\u{FFFFD}')
+            .chain('\u{100000}'..='\u{10FFFD}')
+            .filter(|c| !used.contains(c));
         let chars: Vec<char> = free.take(2 * messages.len()).collect();
         if chars.len() < 2 * messages.len() {
-            let problem = format!("{} are too many, about {} can be rendered", messages.len(), chars.len() / 2);
+            let problem = format!(
+                "{} are too many, about {} can be rendered",
+                messages.len(),
+                chars.len() / 2
+            );
             return Err(Error::request("messages", problem));
         }
         Ok(Marks { chars })
@@ -77,7 +100,9 @@ impl Marks {
 
     /// The content with its marks, white space outside.
     fn wrap(&self, message: usize, content: &str) -> String {
-        self.around(message, content, |inner, open, close| format!("{open}{inner}{close}"))
+        self.around(message, content, |inner, open, close| {
+            format!("{open}{inner}{close}")
+        })
     }
 
     /// A mark in the content's place, with the white space around it.
@@ -85,14 +110,22 @@ impl Marks {
         self.around(message, content, |_, open, _| open.to_string())
     }
 
-    fn around(&self, message: usize, content: &str, wrap: impl Fn(&str, char, char) -> String) -> String {
+    fn around(
+        &self,
+        message: usize,
+        content: &str,
+        wrap: impl Fn(&str, char, char) -> String,
+    ) -> String {
         let inner = content.trim();
         if inner.is_empty() {
             return content.to_owned();
         }
         let start = content.len() - content.trim_start().len();
         let (before, after) = (&content[..start], &content[start + inner.len()..]);
-        format!("{before}{}{after}", wrap(inner, self.chars[2 * message], self.chars[2 * message + 1]))
+        format!(
+            "{before}{}{after}",
+            wrap(inner, self.chars[2 * message], self.chars[2 * message + 1])
+        )
     }
 
     /// Where the marked contents lie in the rendering without marks. `None` when that is not `text`, a
@@ -125,12 +158,19 @@ impl Marks {
 /// The spans between the template's own parts; rules 2 and 3.
 fn by_parts(text: &str, parts: &[&str], contents: &[String]) -> Vec<Range<usize>> {
     let doubt = |span: Range<usize>| {
-        log::warn!("chat template: it changes the messages in a way that hides where they begin and end; control tokens in bytes {span:?} of the prompt are plain text");
+        log::warn!(
+            "chat template: it changes the messages in a way that hides where they begin and end; control tokens in bytes {span:?} of the prompt are plain text"
+        );
         vec![span]
     };
-    let in_content = |part: &str| !part.trim().is_empty() && contents.iter().any(|content| content.contains(part.trim()));
-    let [first, middle @ .., last] = parts else { return doubt(0..text.len()) };
-    let fits = text.starts_with(first) && text.ends_with(last) && first.len() + last.len() <= text.len();
+    let in_content = |part: &str| {
+        !part.trim().is_empty() && contents.iter().any(|content| content.contains(part.trim()))
+    };
+    let [first, middle @ .., last] = parts else {
+        return doubt(0..text.len());
+    };
+    let fits =
+        text.starts_with(first) && text.ends_with(last) && first.len() + last.len() <= text.len();
     if !fits || in_content(first) || in_content(last) {
         return doubt(0..text.len());
     }

@@ -32,7 +32,8 @@ pub(super) struct Found {
 
 impl ControlTokens {
     pub(super) fn new(tokens: impl IntoIterator<Item = ControlToken>) -> Self {
-        let mut sorted: Vec<ControlToken> = tokens.into_iter().filter(|t| !t.text.is_empty()).collect();
+        let mut sorted: Vec<ControlToken> =
+            tokens.into_iter().filter(|t| !t.text.is_empty()).collect();
         sorted.sort_unstable_by(|a, b| a.text.cmp(&b.text));
         let ids = sorted.iter().map(|token| token.id).collect();
         ControlTokens { sorted, ids }
@@ -57,7 +58,7 @@ impl ControlTokens {
                     at = span.end;
                     continue;
                 }
-                Some(span) => span.start,
+                Some(span) => span.start.min(text.len()),
                 None => text.len(),
             };
             match self.longest_at(text, at, limit) {
@@ -65,7 +66,10 @@ impl ControlTokens {
                     let range = token.with_white_space(text, at, taken);
                     at = range.end;
                     taken = range.end;
-                    found.push(Found { id: token.id, range });
+                    found.push(Found {
+                        id: token.id,
+                        range,
+                    });
                 }
                 None => at += 1,
             }
@@ -85,7 +89,9 @@ impl ControlTokens {
             match range.first() {
                 None => break,
                 // The shortest of those left comes first; it is complete or none is.
-                Some(token) if token.text.len() == depth + 1 && token.stands_alone(text, at) => best = Some(token),
+                Some(token) if token.text.len() == depth + 1 && token.stands_alone(text, at) => {
+                    best = Some(token)
+                }
                 Some(_) => {}
             }
         }
@@ -119,14 +125,29 @@ mod tests {
     use super::*;
 
     fn token(id: u32, text: &str) -> ControlToken {
-        ControlToken { id, text: text.into(), lstrip: false, rstrip: false, single_word: false }
+        ControlToken {
+            id,
+            text: text.into(),
+            lstrip: false,
+            rstrip: false,
+            single_word: false,
+        }
     }
 
     #[test]
     fn leftmost_longest_outside_of_spans() {
-        let tokens = ControlTokens::new([token(1, "<a"), token(2, "<ab>"), token(3, "<b>"), token(4, "é")]);
+        let tokens = ControlTokens::new([
+            token(1, "<a"),
+            token(2, "<ab>"),
+            token(3, "<b>"),
+            token(4, "é"),
+        ]);
         let ids = |text: &str, spans: &[Range<usize>]| -> Vec<(u32, usize)> {
-            tokens.find(text, spans).into_iter().map(|f| (f.id, f.range.start)).collect()
+            tokens
+                .find(text, spans)
+                .into_iter()
+                .map(|f| (f.id, f.range.start))
+                .collect()
         };
         assert_eq!(ids("x<ab><a<b>é", &[]), [(2, 1), (1, 5), (3, 7), (4, 10)]);
         assert_eq!(ids("<ab><b>", &[0..4]), [(3, 4)]);
@@ -140,10 +161,23 @@ mod tests {
     #[test]
     fn white_space_and_words() {
         let tokens = ControlTokens::new([
-            ControlToken { lstrip: true, rstrip: true, ..token(1, "<m>") },
-            ControlToken { single_word: true, ..token(2, "STOP") },
+            ControlToken {
+                lstrip: true,
+                rstrip: true,
+                ..token(1, "<m>")
+            },
+            ControlToken {
+                single_word: true,
+                ..token(2, "STOP")
+            },
         ]);
-        let ranges = |text: &str| -> Vec<Range<usize>> { tokens.find(text, &[]).into_iter().map(|f| f.range).collect() };
+        let ranges = |text: &str| -> Vec<Range<usize>> {
+            tokens
+                .find(text, &[])
+                .into_iter()
+                .map(|f| f.range)
+                .collect()
+        };
         assert_eq!(ranges("a \u{A0}<m>  <m> b"), [1..9, 9..13]);
         assert_eq!(ranges("NONSTOP STOP STOPS"), [8..12]);
     }

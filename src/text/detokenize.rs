@@ -19,7 +19,11 @@ pub struct TextStream {
 impl TextStream {
     /// A stream that ends before the first of `stops`; an empty stop string never matches.
     pub fn new(stops: Vec<String>) -> Self {
-        TextStream { pending: Vec::new(), in_bad_run: false, stops: StopMatcher::new(stops) }
+        TextStream {
+            pending: Vec::new(),
+            in_bad_run: false,
+            stops: StopMatcher::new(stops),
+        }
     }
 
     /// Adds a token's bytes and returns the text that is now certain.
@@ -108,17 +112,26 @@ mod tests {
 
     #[test]
     fn h29_a_character_over_four_tokens_comes_whole() {
-        assert_eq!(stream(&[b"\xF0", b"\x9F", b"\x8C", b"\xB8"]), ["", "", "", "🌸", ""]);
+        assert_eq!(
+            stream(&[b"\xF0", b"\x9F", b"\x8C", b"\xB8"]),
+            ["", "", "", "🌸", ""]
+        );
         assert_eq!(stream(&[b"a\xE2\x82", b"\xAC!"]), ["a", "€!", ""]);
     }
 
     #[test]
     fn h30_bad_bytes_become_one_replacement_for_each_run() {
-        assert_eq!(stream(&[b"\xFF", b"\xFE\xC0", b"a"]), ["\u{FFFD}", "", "a", ""]);
+        assert_eq!(
+            stream(&[b"\xFF", b"\xFE\xC0", b"a"]),
+            ["\u{FFFD}", "", "a", ""]
+        );
         assert_eq!(stream(&[b"\xFFa\xFF"]).concat(), "\u{FFFD}a\u{FFFD}");
         // An unfinished character inside of a bad run belongs to the run.
         assert_eq!(stream(&[b"\xFF", b"\xE2", b"x"]).concat(), "\u{FFFD}x");
-        assert_eq!(stream(&[b"\xFF", b"\xE2\x82", b"\xAC"]).concat(), "\u{FFFD}€");
+        assert_eq!(
+            stream(&[b"\xFF", b"\xE2\x82", b"\xAC"]).concat(),
+            "\u{FFFD}€"
+        );
     }
 
     #[test]

@@ -12,7 +12,11 @@ use crate::error::{Error, Result};
 
 /// Checks the files and builds the parts of their tokenizer. `path` is that of `tokenizer.json`.
 pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<Parts> {
-    let Checked { mut root, tokens, unknown } = check(json, path)?;
+    let Checked {
+        mut root,
+        tokens,
+        unknown,
+    } = check(json, path)?;
     let alphabet = alphabet(&root);
     // Decoding is done from the token table.
     root["decoder"] = Value::Null;
@@ -41,22 +45,38 @@ pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<
         table.push(&entry, alphabet);
     }
 
-    let inner = catch_unwind(AssertUnwindSafe(|| serde_json::from_value::<tokenizers::Tokenizer>(root)))
-        .map_err(|_| Error::file(path, "the tokenizers library failed on this file"))?
-        .map_err(|e| Error::file(path, format!("is no tokenizer: {e}")))?;
-    for (id, token) in tokens.iter().enumerate().filter(|&(id, _)| added[id].is_some()) {
+    let inner = catch_unwind(AssertUnwindSafe(|| {
+        serde_json::from_value::<tokenizers::Tokenizer>(root)
+    }))
+    .map_err(|_| Error::file(path, "the tokenizers library failed on this file"))?
+    .map_err(|e| Error::file(path, format!("is no tokenizer: {e}")))?;
+    for (id, token) in tokens
+        .iter()
+        .enumerate()
+        .filter(|&(id, _)| added[id].is_some())
+    {
         let found = inner.token_to_id(token);
         if found.map(|found| found as usize) != Some(id) {
-            return Err(Error::field(path, "added_tokens", format!("\"{token}\" got the id {found:?} instead of {id}")));
+            return Err(Error::field(
+                path,
+                "added_tokens",
+                format!("\"{token}\" got the id {found:?} instead of {id}"),
+            ));
         }
     }
 
     let prefix = prefix(&inner, path)?;
     let named = |name: &str| config_token(config, name, &inner, path);
-    let only = if let [bos] = prefix[..] { Some(bos) } else { None };
+    let only = if let [bos] = prefix[..] {
+        Some(bos)
+    } else {
+        None
+    };
     let bos = named("bos_token")?.or(only);
     let eos = named("eos_token")?;
-    let wanted = config.and_then(|config| config.get("add_bos_token")).and_then(Value::as_bool);
+    let wanted = config
+        .and_then(|config| config.get("add_bos_token"))
+        .and_then(Value::as_bool);
     if let Some(wanted) = wanted
         && wanted == prefix.is_empty()
     {
@@ -66,20 +86,33 @@ pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<
             !wanted
         );
     }
-    Ok(Parts { inner, table, prefix, bos, eos, unknown })
+    Ok(Parts {
+        inner,
+        table,
+        prefix,
+        bos,
+        eos,
+        unknown,
+    })
 }
 
 /// How the vocabulary writes bytes, from the parts that undo or do it.
 fn alphabet(root: &Value) -> Alphabet {
     fn mentions(value: &Value, kind: &str) -> bool {
         match value {
-            Value::Object(map) => map.get("type").is_some_and(|t| t == kind) || map.values().any(|v| mentions(v, kind)),
+            Value::Object(map) => {
+                map.get("type").is_some_and(|t| t == kind)
+                    || map.values().any(|v| mentions(v, kind))
+            }
             Value::Array(items) => items.iter().any(|item| mentions(item, kind)),
             _ => false,
         }
     }
     // A post-processor of that name merely moves offsets.
-    if ["pre_tokenizer", "decoder", "normalizer"].iter().any(|part| mentions(&root[part], "ByteLevel")) {
+    if ["pre_tokenizer", "decoder", "normalizer"]
+        .iter()
+        .any(|part| mentions(&root[part], "ByteLevel"))
+    {
         return Alphabet::ByteLevel;
     }
     let byte_fallback = root["model"]["byte_fallback"].as_bool().unwrap_or(false);
@@ -96,21 +129,40 @@ fn prefix(inner: &tokenizers::Tokenizer, path: &Path) -> Result<Vec<u32>> {
     };
     let plain = encode(false)?;
     let processed = encode(true)?;
-    let len = processed.windows(plain.len().max(1)).position(|window| window == plain).unwrap_or(0);
+    let len = processed
+        .windows(plain.len().max(1))
+        .position(|window| window == plain)
+        .unwrap_or(0);
     Ok(processed[..len].to_vec())
 }
 
 /// The id of a token named in `tokenizer_config.json`, as a string or as an object with `content`.
-fn config_token(config: Option<&Value>, name: &str, inner: &tokenizers::Tokenizer, path: &Path) -> Result<Option<u32>> {
-    let Some(value) = config.and_then(|config| config.get(name)).filter(|value| !value.is_null()) else {
+fn config_token(
+    config: Option<&Value>,
+    name: &str,
+    inner: &tokenizers::Tokenizer,
+    path: &Path,
+) -> Result<Option<u32>> {
+    let Some(value) = config
+        .and_then(|config| config.get(name))
+        .filter(|value| !value.is_null())
+    else {
         return Ok(None);
     };
     let field = format!("{name} (tokenizer_config.json)");
     let Some(text) = value.as_str().or_else(|| value["content"].as_str()) else {
-        return Err(Error::field(path, field, format!("{value}, expected a string or an object with \"content\"")));
+        return Err(Error::field(
+            path,
+            field,
+            format!("{value}, expected a string or an object with \"content\""),
+        ));
     };
     match inner.token_to_id(text) {
         Some(id) => Ok(Some(id)),
-        None => Err(Error::field(path, field, format!("\"{text}\" is no token of this file"))),
+        None => Err(Error::field(
+            path,
+            field,
+            format!("\"{text}\" is no token of this file"),
+        )),
     }
 }

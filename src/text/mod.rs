@@ -31,7 +31,9 @@ mod token_table;
 mod tokenizer;
 mod vocab;
 
-pub use chat_template::{ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, RenderOptions, Rendered};
+pub use chat_template::{
+    ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, RenderOptions, Rendered,
+};
 pub use detokenize::TextStream;
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Piece, StopMatcher, check_stops};
 pub use tokenizer::{MAX_VOCAB, Tokenizer};

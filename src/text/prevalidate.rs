@@ -31,15 +31,22 @@ pub(super) struct Checked {
 /// Parses and checks the file. `path` is for errors.
 pub(super) fn check(json: &[u8], path: &Path) -> Result<Checked> {
     if json.len() > MAX_JSON_BYTES {
-        return Err(Error::file(path, format!("{} bytes, allowed are {MAX_JSON_BYTES}", json.len())));
+        return Err(Error::file(
+            path,
+            format!("{} bytes, allowed are {MAX_JSON_BYTES}", json.len()),
+        ));
     }
-    let mut root: Value = serde_json::from_slice(json).map_err(|e| Error::file(path, format!("is no valid JSON: {e}")))?;
+    let mut root: Value = serde_json::from_slice(json)
+        .map_err(|e| Error::file(path, format!("is no valid JSON: {e}")))?;
     if !root.is_object() {
         return Err(Error::file(path, "is no JSON object"));
     }
     for field in ["truncation", "padding"] {
         if root.get(field).is_some_and(|value| !value.is_null()) {
-            log::warn!("{}: {field}: ignored, prompts are never cut or padded", path.display());
+            log::warn!(
+                "{}: {field}: ignored, prompts are never cut or padded",
+                path.display()
+            );
         }
         root[field] = Value::Null;
     }
@@ -48,7 +55,10 @@ pub(super) fn check(json: &[u8], path: &Path) -> Result<Checked> {
     };
     let kind = check_model_type(model, path)?;
     if model.get("dropout").is_some_and(|value| !value.is_null()) {
-        log::warn!("{}: model.dropout: ignored, prompts are encoded the same way every time", path.display());
+        log::warn!(
+            "{}: model.dropout: ignored, prompts are encoded the same way every time",
+            path.display()
+        );
         model["dropout"] = Value::Null;
     }
 
@@ -63,7 +73,11 @@ pub(super) fn check(json: &[u8], path: &Path) -> Result<Checked> {
         }
     }
     let tokens = by_id(&ids, path)?;
-    Ok(Checked { root, tokens, unknown })
+    Ok(Checked {
+        root,
+        tokens,
+        unknown,
+    })
 }
 
 fn check_model_type(model: &mut Value, path: &Path) -> Result<String> {
@@ -73,7 +87,11 @@ fn check_model_type(model: &mut Value, path: &Path) -> Result<String> {
         None if model.get("merges").is_some() => "BPE".to_owned(),
         other => {
             let found = other.map_or("missing".to_owned(), Value::to_string);
-            return Err(Error::field(path, "model.type", format!("{found}, expected \"BPE\" or \"Unigram\"")));
+            return Err(Error::field(
+                path,
+                "model.type",
+                format!("{found}, expected \"BPE\" or \"Unigram\""),
+            ));
         }
     };
     if kind != "BPE" && kind != "Unigram" {
@@ -94,7 +112,10 @@ fn vocabulary(root: &Value, kind: &str, path: &Path) -> Result<HashMap<String, u
     match (&root["model"]["vocab"], kind) {
         (Value::Object(vocab), "BPE") => {
             for (token, id) in vocab {
-                ids.insert(token.clone(), check_id(id, &format!("model.vocab[\"{token}\"]"), path)?);
+                ids.insert(
+                    token.clone(),
+                    check_id(id, &format!("model.vocab[\"{token}\"]"), path)?,
+                );
             }
         }
         (Value::Array(vocab), "Unigram") => {
@@ -105,11 +126,21 @@ fn vocabulary(root: &Value, kind: &str, path: &Path) -> Result<HashMap<String, u
                 };
                 let id = check_id(&Value::from(i), &field, path)?;
                 if let Some(first) = ids.insert(token.to_owned(), id) {
-                    return Err(Error::field(path, field, format!("\"{token}\" is token {first} already")));
+                    return Err(Error::field(
+                        path,
+                        field,
+                        format!("\"{token}\" is token {first} already"),
+                    ));
                 }
             }
         }
-        _ => return Err(Error::field(path, "model.vocab", format!("missing, or not of the form that {kind} needs"))),
+        _ => {
+            return Err(Error::field(
+                path,
+                "model.vocab",
+                format!("missing, or not of the form that {kind} needs"),
+            ));
+        }
     }
     let added = match root.get("added_tokens") {
         None | Some(Value::Null) => &[],
@@ -118,20 +149,43 @@ fn vocabulary(root: &Value, kind: &str, path: &Path) -> Result<HashMap<String, u
     };
     for (i, token) in added.iter().enumerate() {
         let field = format!("added_tokens[{i}]");
-        let Some(content) = token["content"].as_str().filter(|content| !content.is_empty()) else {
-            return Err(Error::field(path, format!("{field}.content"), "missing, or empty"));
+        let Some(content) = token["content"]
+            .as_str()
+            .filter(|content| !content.is_empty())
+        else {
+            return Err(Error::field(
+                path,
+                format!("{field}.content"),
+                "missing, or empty",
+            ));
         };
         let id = check_id(&token["id"], &format!("{field}.id"), path)?;
-        if let Some(first) = ids.insert(content.to_owned(), id).filter(|&first| first != id) {
-            return Err(Error::field(path, format!("{field}.id"), format!("{id}, but \"{content}\" is token {first} already")));
+        if let Some(first) = ids
+            .insert(content.to_owned(), id)
+            .filter(|&first| first != id)
+        {
+            return Err(Error::field(
+                path,
+                format!("{field}.id"),
+                format!("{id}, but \"{content}\" is token {first} already"),
+            ));
         }
     }
     Ok(ids)
 }
 
 fn check_id(id: &Value, field: &str, path: &Path) -> Result<u32> {
-    let number = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| (id as usize) < MAX_VOCAB);
-    number.ok_or_else(|| Error::field(path, field, format!("id {id}, allowed are 0 to {}", MAX_VOCAB - 1)))
+    let number = id
+        .as_u64()
+        .and_then(|id| u32::try_from(id).ok())
+        .filter(|&id| (id as usize) < MAX_VOCAB);
+    number.ok_or_else(|| {
+        Error::field(
+            path,
+            field,
+            format!("id {id}, allowed are 0 to {}", MAX_VOCAB - 1),
+        )
+    })
 }
 
 /// Turns the map around; refuses ids that occur twice or not at all.
@@ -143,12 +197,24 @@ fn by_id(ids: &HashMap<String, u32>, path: &Path) -> Result<Vec<String>> {
     let mut tokens: Vec<Option<&str>> = vec![None; count];
     for (token, &id) in ids {
         if let Some(other) = tokens[id as usize].replace(token) {
-            let (a, b) = if other < token.as_str() { (other, token.as_str()) } else { (token.as_str(), other) };
-            return Err(Error::field(path, "model.vocab", format!("id {id} belongs to both \"{a}\" and \"{b}\"")));
+            let (a, b) = if other < token.as_str() {
+                (other, token.as_str())
+            } else {
+                (token.as_str(), other)
+            };
+            return Err(Error::field(
+                path,
+                "model.vocab",
+                format!("id {id} belongs to both \"{a}\" and \"{b}\""),
+            ));
         }
     }
     if let Some(gap) = tokens.iter().position(Option::is_none) {
-        return Err(Error::field(path, "model.vocab", format!("id {gap} has no token, but the ids go up to {}", count - 1)));
+        return Err(Error::field(
+            path,
+            "model.vocab",
+            format!("id {gap} has no token, but the ids go up to {}", count - 1),
+        ));
     }
     Ok(tokens.into_iter().flatten().map(str::to_owned).collect())
 }
@@ -161,19 +227,26 @@ fn check_merges(model: &Value, ids: &HashMap<String, u32>, path: &Path) -> Resul
     for (i, merge) in merges.iter().enumerate() {
         let fail = |problem: String| Err(Error::field(path, format!("model.merges[{i}]"), problem));
         let pair = match merge {
-            Value::String(merge) => merge.split_once(' ').filter(|(_, right)| !right.contains(' ')),
+            Value::String(merge) => merge
+                .split_once(' ')
+                .filter(|(_, right)| !right.contains(' ')),
             Value::Array(pair) if pair.len() == 2 => pair[0].as_str().zip(pair[1].as_str()),
             _ => None,
         };
         let Some((left, right)) = pair else {
             return fail(format!("{merge} is no pair of tokens"));
         };
-        if let Some(lost) = [left, right].into_iter().find(|token| !ids.contains_key(*token)) {
+        if let Some(lost) = [left, right]
+            .into_iter()
+            .find(|token| !ids.contains_key(*token))
+        {
             return fail(format!("\"{lost}\" is not in model.vocab"));
         }
         // The crate cuts as many bytes off the right token, whatever these are.
         let Some(rest) = right.strip_prefix(prefix) else {
-            return fail(format!("\"{right}\" does not begin with model.continuing_subword_prefix \"{prefix}\""));
+            return fail(format!(
+                "\"{right}\" does not begin with model.continuing_subword_prefix \"{prefix}\""
+            ));
         };
         let whole = format!("{left}{rest}");
         if !ids.contains_key(&whole) {
@@ -188,7 +261,11 @@ fn unknown_token(model: &Value, ids: &HashMap<String, u32>, path: &Path) -> Resu
         let id = ids.get(token).copied();
         return match id {
             Some(id) => Ok(Some(id)),
-            None => Err(Error::field(path, "model.unk_token", format!("\"{token}\" is not in model.vocab"))),
+            None => Err(Error::field(
+                path,
+                "model.unk_token",
+                format!("\"{token}\" is not in model.vocab"),
+            )),
         };
     }
     match &model["unk_id"] {
@@ -197,7 +274,11 @@ fn unknown_token(model: &Value, ids: &HashMap<String, u32>, path: &Path) -> Resu
             let len = model["vocab"].as_array().map_or(0, Vec::len);
             let found = check_id(id, "model.unk_id", path)?;
             if found as usize >= len {
-                return Err(Error::field(path, "model.unk_id", format!("{found}, but model.vocab has {len} tokens")));
+                return Err(Error::field(
+                    path,
+                    "model.unk_id",
+                    format!("{found}, but model.vocab has {len} tokens"),
+                ));
             }
             Ok(Some(found))
         }
@@ -207,7 +288,8 @@ fn unknown_token(model: &Value, ids: &HashMap<String, u32>, path: &Path) -> Resu
 /// Checks a normalizer, pre-tokenizer, post-processor or decoder and everything in it. JSON's own depth
 /// limit of 128 bounds the recursion.
 fn check_part(part: &Value, field: &str, ids: &HashMap<String, u32>, path: &Path) -> Result<()> {
-    let fail = |name: &str, problem: String| Err(Error::field(path, format!("{field}.{name}"), problem));
+    let fail =
+        |name: &str, problem: String| Err(Error::field(path, format!("{field}.{name}"), problem));
     match part {
         Value::Array(items) => {
             for (i, item) in items.iter().enumerate() {
@@ -229,15 +311,25 @@ fn check_part(part: &Value, field: &str, ids: &HashMap<String, u32>, path: &Path
                     for name in ["sep", "cls"] {
                         let token = part[name][0].as_str().unwrap_or_default();
                         if ids.get(token).map(|&id| u64::from(id)) != part[name][1].as_u64() {
-                            return fail(name, format!("{} is no token of model.vocab", part[name]));
+                            return fail(
+                                name,
+                                format!("{} is no token of model.vocab", part[name]),
+                            );
                         }
                     }
                 }
                 _ => {}
             }
             for (key, value) in map {
-                if key == "Regex" && value.as_str().is_some_and(|regex| regex.len() > MAX_REGEX_BYTES) {
-                    return fail("Regex", format!("longer than the allowed {MAX_REGEX_BYTES} bytes"));
+                if key == "Regex"
+                    && value
+                        .as_str()
+                        .is_some_and(|regex| regex.len() > MAX_REGEX_BYTES)
+                {
+                    return fail(
+                        "Regex",
+                        format!("longer than the allowed {MAX_REGEX_BYTES} bytes"),
+                    );
                 }
                 check_part(value, &format!("{field}.{key}"), ids, path)?;
             }
@@ -248,16 +340,30 @@ fn check_part(part: &Value, field: &str, ids: &HashMap<String, u32>, path: &Path
 }
 
 /// Every token that the template names is declared, and what is declared is in the vocabulary.
-fn check_template_processing(part: &Value, field: &str, ids: &HashMap<String, u32>, path: &Path) -> Result<()> {
+fn check_template_processing(
+    part: &Value,
+    field: &str,
+    ids: &HashMap<String, u32>,
+    path: &Path,
+) -> Result<()> {
     let declared = &part["special_tokens"];
     for (which, i, piece) in ["single", "pair"].iter().flat_map(|which| {
-        part[*which].as_array().into_iter().flatten().enumerate().map(move |(i, piece)| (which, i, piece))
+        part[*which]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .map(move |(i, piece)| (which, i, piece))
     }) {
         if let Some(name) = piece["SpecialToken"]["id"].as_str()
             && declared.get(name).is_none()
         {
             let field = format!("{field}.{which}[{i}]");
-            return Err(Error::field(path, field, format!("\"{name}\" is not among its special_tokens")));
+            return Err(Error::field(
+                path,
+                field,
+                format!("\"{name}\" is not among its special_tokens"),
+            ));
         }
     }
     for (name, token) in declared.as_object().into_iter().flatten() {
@@ -265,7 +371,11 @@ fn check_template_processing(part: &Value, field: &str, ids: &HashMap<String, u3
             // Ids have no gaps, which is checked last of all.
             if !id.as_u64().is_some_and(|id| id < ids.len() as u64) {
                 let field = format!("{field}.special_tokens[\"{name}\"].ids");
-                return Err(Error::field(path, field, format!("{id} is no token of model.vocab")));
+                return Err(Error::field(
+                    path,
+                    field,
+                    format!("{id} is no token of model.vocab"),
+                ));
             }
         }
     }
@@ -278,11 +388,18 @@ fn base64_problem(value: &Value) -> Option<String> {
         return Some("missing, or no string".to_owned());
     };
     let body = text.trim_end_matches('=');
-    if let Some(bad) = body.chars().find(|c| !(c.is_ascii_alphanumeric() || *c == '+' || *c == '/')) {
+    if let Some(bad) = body
+        .chars()
+        .find(|c| !(c.is_ascii_alphanumeric() || *c == '+' || *c == '/'))
+    {
         return Some(format!("{bad:?} does not occur in base64"));
     }
     if text.len() % 4 != 0 || text.len() - body.len() > 2 {
-        return Some(format!("{} characters with {} of padding are no valid base64", text.len(), text.len() - body.len()));
+        return Some(format!(
+            "{} characters with {} of padding are no valid base64",
+            text.len(),
+            text.len() - body.len()
+        ));
     }
     None
 }

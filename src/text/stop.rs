@@ -19,7 +19,10 @@ pub const MAX_STOP_BYTES: usize = 1024;
 /// [`Error::Request`] for `stop`, or for `stop[i]`, with the found and the permitted size.
 pub fn check_stops(stops: &[String]) -> Result<()> {
     if stops.len() > MAX_STOPS {
-        return Err(Error::request("stop", format!("{} strings, at most {MAX_STOPS} are allowed", stops.len())));
+        return Err(Error::request(
+            "stop",
+            format!("{} strings, at most {MAX_STOPS} are allowed", stops.len()),
+        ));
     }
     for (i, stop) in stops.iter().enumerate() {
         if stop.is_empty() || stop.len() > MAX_STOP_BYTES {
@@ -53,15 +56,25 @@ pub struct StopMatcher {
 impl StopMatcher {
     /// A matcher for `stops`. An empty string never matches.
     pub fn new(stops: Vec<String>) -> Self {
-        let needles = stops.into_iter().map(|stop| Needle::new(stop.into_bytes())).collect();
-        StopMatcher { needles, held: String::new(), stopped: None }
+        let needles = stops
+            .into_iter()
+            .map(|stop| Needle::new(stop.into_bytes()))
+            .collect();
+        StopMatcher {
+            needles,
+            held: String::new(),
+            stopped: None,
+        }
     }
 
     /// Adds text and returns what is certain not to belong to a stop string. After a stop everything
     /// that follows is dropped.
     pub fn push(&mut self, text: &str) -> Piece {
         if self.stopped.is_some() {
-            return Piece { text: String::new(), stopped: self.stopped };
+            return Piece {
+                text: String::new(),
+                stopped: self.stopped,
+            };
         }
         let already_read = self.held.len();
         self.held.push_str(text);
@@ -83,14 +96,20 @@ impl StopMatcher {
                 self.stopped = Some(index);
                 let mut shown = std::mem::take(&mut self.held);
                 shown.truncate(end + 1 - len);
-                return Piece { text: shown, stopped: self.stopped };
+                return Piece {
+                    text: shown,
+                    stopped: self.stopped,
+                };
             }
         }
         if already_read == self.held.len() {
             return Piece::default();
         }
         let rest = self.held.split_off(self.held.len() - keep);
-        Piece { text: std::mem::replace(&mut self.held, rest), stopped: None }
+        Piece {
+            text: std::mem::replace(&mut self.held, rest),
+            stopped: None,
+        }
     }
 
     /// The text ends here: returns what was held back, as no stop string can be completed any more.
@@ -122,7 +141,11 @@ impl Needle {
             }
             border[i] = len + usize::from(bytes[len] == bytes[i]);
         }
-        Needle { bytes, border, state: 0 }
+        Needle {
+            bytes,
+            border,
+            state: 0,
+        }
     }
 
     /// Reads one byte; true when it completes the string.
@@ -157,7 +180,9 @@ mod tests {
             let mut hits: Vec<(usize, usize)> = stops
                 .iter()
                 .enumerate()
-                .filter(|(_, stop)| !stop.is_empty() && text.as_bytes()[..end].ends_with(stop.as_bytes()))
+                .filter(|(_, stop)| {
+                    !stop.is_empty() && text.as_bytes()[..end].ends_with(stop.as_bytes())
+                })
                 .map(|(i, stop)| (usize::MAX - stop.len(), i))
                 .collect();
             hits.sort_unstable();
@@ -171,9 +196,13 @@ mod tests {
     #[test]
     fn h26_limits_of_the_stop_field() {
         assert!(check_stops(&strings(&["a", "b", "c", "d"])).is_ok());
-        let five = check_stops(&strings(&["a", "b", "c", "d", "e"])).unwrap_err().to_string();
+        let five = check_stops(&strings(&["a", "b", "c", "d", "e"]))
+            .unwrap_err()
+            .to_string();
         assert!(five.starts_with("stop: 5 strings"), "{five}");
-        let long = check_stops(&["ok".to_owned(), "x".repeat(1 << 20)]).unwrap_err().to_string();
+        let long = check_stops(&["ok".to_owned(), "x".repeat(1 << 20)])
+            .unwrap_err()
+            .to_string();
         assert!(long.starts_with("stop[1]: 1048576 bytes"), "{long}");
         assert!(check_stops(&strings(&[""])).is_err());
         assert!(check_stops(&["x".repeat(MAX_STOP_BYTES)]).is_ok());
@@ -189,7 +218,13 @@ mod tests {
             assert!(!shown.contains('<'), "{shown}");
         }
         assert_eq!(shown, "one ");
-        assert_eq!(matcher.push("more"), Piece { text: String::new(), stopped: Some(0) });
+        assert_eq!(
+            matcher.push("more"),
+            Piece {
+                text: String::new(),
+                stopped: Some(0)
+            }
+        );
         assert_eq!(matcher.finish(), "");
     }
 
@@ -207,14 +242,29 @@ mod tests {
     fn holds_back_no_more_than_needed() {
         let mut matcher = StopMatcher::new(strings(&["aab"]));
         assert_eq!(matcher.push("aaaa").text, "aa");
-        assert_eq!(matcher.push("b"), Piece { text: String::new(), stopped: Some(0) });
+        assert_eq!(
+            matcher.push("b"),
+            Piece {
+                text: String::new(),
+                stopped: Some(0)
+            }
+        );
     }
 
     #[test]
     fn first_complete_then_longest_wins() {
-        assert_eq!(StopMatcher::new(strings(&["abc", "b"])).push("abc").stopped, Some(1));
+        assert_eq!(
+            StopMatcher::new(strings(&["abc", "b"])).push("abc").stopped,
+            Some(1)
+        );
         let piece = StopMatcher::new(strings(&["c", "abc"])).push("zabc");
-        assert_eq!(piece, Piece { text: "z".into(), stopped: Some(1) });
+        assert_eq!(
+            piece,
+            Piece {
+                text: "z".into(),
+                stopped: Some(1)
+            }
+        );
     }
 
     proptest! {

@@ -11,17 +11,62 @@ use crate::error::{Error, Result};
 /// The deepest nesting that `tojson` follows.
 const MAX_JSON_DEPTH: usize = 128;
 
+/// The most parts of a list or a map that are printed.
+const MAX_PRINTED_VALUES: usize = 100_000;
+
 /// The message of `raise_exception`, carried as the source of the engine's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Raised(pub(super) String);
 
-/// Adds `raise_exception` and a `tojson` that escapes nothing for HTML.
+/// Adds `raise_exception` and a `tojson` that escapes nothing for HTML; takes out `pprint` and `debug`.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
-    environment.add_function("raise_exception", |message: String| -> Result<Value, JinjaError> {
-        Err(JinjaError::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
-    });
+    environment.add_function(
+        "raise_exception",
+        |message: String| -> Result<Value, JinjaError> {
+            Err(
+                JinjaError::new(ErrorKind::InvalidOperation, message.clone())
+                    .with_source(Raised(message)),
+            )
+        },
+    );
     environment.add_filter("tojson", to_json);
+    environment.set_formatter(|out, state, value| {
+        check_size(value)?;
+        minijinja::escape_formatter(out, state, value)
+    });
+    // What these write grows with the square of a value's depth, before any fuel is charged.
+    environment.remove_filter("pprint");
+    environment.remove_global("debug");
+}
+
+/// Refuses to print lists and maps that are nested too deeply, or whose shared parts are too many when
+/// each is counted as often as it would be printed: fuel is charged for that only afterwards.
+fn check_size(value: &Value) -> Result<(), JinjaError> {
+    let mut open = vec![(value.clone(), 0)];
+    let mut left = MAX_PRINTED_VALUES;
+    while let Some((value, depth)) = open.pop() {
+        let kind = value.kind();
+        if !matches!(kind, ValueKind::Seq | ValueKind::Map) {
+            continue;
+        }
+        for item in value.try_iter()? {
+            if left == 0 || depth > MAX_JSON_DEPTH {
+                let problem = format!(
+                    "cannot print a value of more than {MAX_PRINTED_VALUES} parts or {MAX_JSON_DEPTH} levels"
+                );
+                return Err(JinjaError::new(ErrorKind::InvalidOperation, problem));
+            }
+            left -= 1;
+            let item = if kind == ValueKind::Map {
+                value.get_item(&item)?
+            } else {
+                item
+            };
+            open.push((item, depth + 1));
+        }
+    }
+    Ok(())
 }
 
 /// Replaces the tags `{% generation %}` and `{% endgeneration %}`, which mark training targets and mean
@@ -63,7 +108,14 @@ fn to_json(value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<Value
     if let Some([first, second]) = separators.as_deref() {
         (item, key) = (first, second);
     }
-    let mut writer = JsonWriter { out: String::new(), indent, item, key, ensure_ascii, sort_keys };
+    let mut writer = JsonWriter {
+        out: String::new(),
+        indent,
+        item,
+        key,
+        ensure_ascii,
+        sort_keys,
+    };
     writer.value(value, 0)?;
     Ok(Value::from(writer.out))
 }
@@ -83,7 +135,9 @@ impl JsonWriter<'_> {
         let bad = |problem: String| Err(JinjaError::new(ErrorKind::BadSerialization, problem));
         // Values may share their parts, so a small template can build one that is huge when written out.
         if self.out.len() > MAX_OUTPUT_BYTES {
-            return bad(format!("the JSON text is longer than {MAX_OUTPUT_BYTES} bytes"));
+            return bad(format!(
+                "the JSON text is longer than {MAX_OUTPUT_BYTES} bytes"
+            ));
         }
         if depth > MAX_JSON_DEPTH {
             return bad(format!("the value is nested deeper than {MAX_JSON_DEPTH}"));
@@ -91,7 +145,12 @@ impl JsonWriter<'_> {
         match value.kind() {
             ValueKind::Undefined => return bad("an undefined value has no JSON form".to_owned()),
             ValueKind::None => self.out.push_str("null"),
-            ValueKind::Bool | ValueKind::Number => write!(self.out, "{value}").expect("writing to a string does not fail"),
+            ValueKind::Bool => self
+                .out
+                .push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => {
+                write!(self.out, "{value}").expect("writing to a string does not fail")
+            }
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Map => {
                 let mut pairs = Vec::new();
@@ -108,7 +167,9 @@ impl JsonWriter<'_> {
                 })?;
             }
             ValueKind::Seq | ValueKind::Iterable => {
-                self.container(['[', ']'], depth, value.try_iter()?, |writer, value| writer.value(&value, depth + 1))?;
+                self.container(['[', ']'], depth, value.try_iter()?, |writer, value| {
+                    writer.value(&value, depth + 1)
+                })?;
             }
             kind => return bad(format!("a value of type {kind} has no JSON form")),
         }
@@ -160,7 +221,8 @@ impl JsonWriter<'_> {
                 '\u{C}' => self.out.push_str("\\f"),
                 c if c < ' ' || (self.ensure_ascii && !c.is_ascii()) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        write!(self.out, "\\u{unit:04x}").expect("writing to a string does not fail");
+                        write!(self.out, "\\u{unit:04x}")
+                            .expect("writing to a string does not fail");
                     }
                 }
                 c => self.out.push(c),
@@ -182,7 +244,10 @@ pub(super) fn from_json(json: &serde_json::Value) -> Value {
         },
         serde_json::Value::String(text) => Value::from(text.as_str()),
         serde_json::Value::Array(items) => items.iter().map(from_json).collect(),
-        serde_json::Value::Object(map) => Value::from_pairs(map.iter().map(|(key, value)| (key.as_str(), from_json(value)))),
+        serde_json::Value::Object(map) => Value::from_pairs(
+            map.iter()
+                .map(|(key, value)| (key.as_str(), from_json(value))),
+        ),
     }
 }
 
@@ -198,10 +263,28 @@ pub(super) struct Date {
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const WEEKDAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 impl Date {
     /// `YYYY-MM-DD` or `YYYY-MM-DDTHH:MM:SS`; an empty text is no date.
@@ -209,21 +292,39 @@ impl Date {
         if text.is_empty() {
             return Ok(None);
         }
-        let bad = || Error::request("date", format!("\"{text}\", expected YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS"));
+        let bad = || {
+            Error::request(
+                "date",
+                format!("\"{text}\", expected YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS"),
+            )
+        };
         let (date, time) = text.split_once('T').unwrap_or((text, "00:00:00"));
         let numbers = |text: &str, separator: char, widths: [usize; 3]| -> Option<[u32; 3]> {
             let mut out = [0; 3];
             let mut parts = text.split(separator);
             for (number, width) in out.iter_mut().zip(widths) {
-                let part = parts.next().filter(|part| part.len() == width && part.bytes().all(|b| b.is_ascii_digit()))?;
+                let part = parts.next().filter(|part| {
+                    part.len() == width && part.bytes().all(|b| b.is_ascii_digit())
+                })?;
                 *number = part.parse().ok()?;
             }
             parts.next().is_none().then_some(out)
         };
         let [year, month, day] = numbers(date, '-', [4, 2, 2]).ok_or_else(bad)?;
         let [hour, minute, second] = numbers(time, ':', [2, 2, 2]).ok_or_else(bad)?;
-        let date = Date { year, month, day, hour, minute, second };
-        let in_range = (1..=12).contains(&month) && (1..=days_in(year, month)).contains(&day) && hour < 24 && minute < 60 && second < 61;
+        let date = Date {
+            year,
+            month,
+            day,
+            hour,
+            minute,
+            second,
+        };
+        let in_range = (1..=12).contains(&month)
+            && (1..=days_in(year, month)).contains(&day)
+            && hour < 24
+            && minute < 60
+            && second < 61;
         if in_range { Ok(Some(date)) } else { Err(bad()) }
     }
 
@@ -265,7 +366,8 @@ impl Date {
                         Some('e') => out.push_str(&format!("{:2}", self.day)),
                         Some('%') => out.push('%'),
                         _ => {
-                            let problem = format!("strftime_now does not know the conversion in {format:?}");
+                            let problem =
+                                format!("strftime_now does not know the conversion in {format:?}");
                             return Err(JinjaError::new(ErrorKind::InvalidOperation, problem));
                         }
                     }
@@ -279,12 +381,19 @@ impl Date {
     }
 
     fn day_of_year(self) -> u32 {
-        (1..self.month).map(|month| days_in(self.year, month)).sum::<u32>() + self.day
+        (1..self.month)
+            .map(|month| days_in(self.year, month))
+            .sum::<u32>()
+            + self.day
     }
 
     /// 0 is Sunday. Counts days since the (proleptic Gregorian) year 0, whose first day was a Saturday.
     fn weekday(self) -> u32 {
-        let leap_days = if self.year == 0 { 0 } else { (self.year - 1) / 4 - (self.year - 1) / 100 + (self.year - 1) / 400 + 1 };
+        let leap_days = if self.year == 0 {
+            0
+        } else {
+            (self.year - 1) / 4 - (self.year - 1) / 100 + (self.year - 1) / 400 + 1
+        };
         (self.year * 365 + leap_days + self.day_of_year() - 1 + 6) % 7
     }
 }
@@ -305,20 +414,55 @@ mod tests {
     #[test]
     fn dates() {
         let date = Date::parse("2026-03-05T15:04:09").unwrap().unwrap();
-        assert_eq!(date.format("%d %b %Y, %A %-d %B %I:%M:%S %p %j %y %e %%").unwrap(), "05 Mar 2026, Thursday 5 March 03:04:09 PM 064 26  5 %");
+        assert_eq!(
+            date.format("%d %b %Y, %A %-d %B %I:%M:%S %p %j %y %e %%")
+                .unwrap(),
+            "05 Mar 2026, Thursday 5 March 03:04:09 PM 064 26  5 %"
+        );
         let weekday = |text| Date::parse(text).unwrap().unwrap().format("%a").unwrap();
-        assert_eq!([weekday("2000-01-01"), weekday("2024-02-29"), weekday("1970-01-01")], ["Sat", "Thu", "Thu"]);
-        assert_eq!([weekday("0000-01-01"), weekday("0001-01-01"), weekday("9999-12-31")], ["Sat", "Mon", "Fri"]);
+        assert_eq!(
+            [
+                weekday("2000-01-01"),
+                weekday("2024-02-29"),
+                weekday("1970-01-01")
+            ],
+            ["Sat", "Thu", "Thu"]
+        );
+        assert_eq!(
+            [
+                weekday("0000-01-01"),
+                weekday("0001-01-01"),
+                weekday("9999-12-31")
+            ],
+            ["Sat", "Mon", "Fri"]
+        );
         assert!(date.format("%Q").is_err() && date.format("%").is_err());
         assert_eq!(Date::parse("").unwrap(), None);
-        for bad in ["today", "2026-02-29", "2026-13-01", "2026-1-01", "2026-01-01T24:00:00", "+026-01-01"] {
-            assert!(Date::parse(bad).unwrap_err().to_string().starts_with("date: "), "{bad}");
+        for bad in [
+            "today",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-1-01",
+            "2026-01-01T24:00:00",
+            "+026-01-01",
+        ] {
+            assert!(
+                Date::parse(bad)
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("date: "),
+                "{bad}"
+            );
         }
     }
 
     #[test]
     fn generation_tags() {
-        let source = "a{%- generation -%}b{% endgeneration %}{% if generation %}{{ '{%' }}{% unclosed";
-        assert_eq!(without_generation_tags(source), "a{%- if true -%}b{% endif %}{% if generation %}{{ '{%' }}{% unclosed");
+        let source =
+            "a{%- generation -%}b{% endgeneration %}{% if generation %}{{ '{%' }}{% unclosed";
+        assert_eq!(
+            without_generation_tags(source),
+            "a{%- if true -%}b{% endif %}{% if generation %}{{ '{%' }}{% unclosed"
+        );
     }
 }

@@ -53,7 +53,9 @@ impl TokenTable {
     /// The bytes that `id` adds to the output: none for control tokens and ids beyond the vocabulary.
     pub(super) fn bytes(&self, id: u32) -> &[u8] {
         let id = id as usize;
-        let Some(&end) = self.ends.get(id) else { return &[] };
+        let Some(&end) = self.ends.get(id) else {
+            return &[];
+        };
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
         &self.bytes[start..end]
     }
@@ -80,13 +82,16 @@ impl TokenTable {
     pub(super) fn missing_bytes(&self) -> Vec<u8> {
         let mut seen = [false; 256];
         for id in 0..self.ends.len() {
-            if let [byte] = self.bytes(u32::try_from(id).expect("the vocabulary's size is limited")) {
+            if let [byte] = self.bytes(u32::try_from(id).expect("the vocabulary's size is limited"))
+            {
                 seen[usize::from(*byte)] = true;
             }
         }
         // These never occur in UTF-8.
         let never = |b: u8| b == 0xC0 || b == 0xC1 || b >= 0xF5;
-        (0..=255).filter(|&b| !seen[usize::from(b)] && !never(b)).collect()
+        (0..=255)
+            .filter(|&b| !seen[usize::from(b)] && !never(b))
+            .collect()
     }
 }
 
@@ -141,8 +146,10 @@ mod tests {
 
     #[test]
     fn the_alphabet_covers_every_byte_once() {
-        let bytes: std::collections::BTreeSet<u8> =
-            ByteLevel::alphabet().into_iter().map(|c| byte_of_char(c).unwrap()).collect();
+        let bytes: std::collections::BTreeSet<u8> = ByteLevel::alphabet()
+            .into_iter()
+            .map(|c| byte_of_char(c).unwrap())
+            .collect();
         assert_eq!(bytes.len(), 256);
         assert_eq!(byte_of_char('Ġ'), Some(b' '));
         assert_eq!(byte_of_char('Ċ'), Some(b'\n'));
@@ -156,13 +163,30 @@ mod tests {
         table.push(&Entry::Normal("Ġcaf"), Alphabet::ByteLevel);
         table.push(&Entry::Normal("Ã"), Alphabet::ByteLevel);
         table.push(&Entry::Literal("<think>"), Alphabet::ByteLevel);
-        let spm = Alphabet::Metaspace { byte_fallback: true };
+        let spm = Alphabet::Metaspace {
+            byte_fallback: true,
+        };
         table.push(&Entry::Normal("▁the"), spm);
         table.push(&Entry::Normal("<0xE2>"), spm);
         table.push(&Entry::Normal("<0x+1>"), spm);
         let bytes: Vec<&[u8]> = (0..8).map(|id| table.bytes(id)).collect();
-        assert_eq!(bytes, [b"".as_slice(), b" caf", b"\xC3", b"<think>", b" the", b"\xE2", b"<0x+1>", b""]);
-        assert_eq!((table.text(0), table.text(2), table.text(u32::MAX)), ("<s>".into(), "\u{FFFD}".into(), String::new()));
+        assert_eq!(
+            bytes,
+            [
+                b"".as_slice(),
+                b" caf",
+                b"\xC3",
+                b"<think>",
+                b" the",
+                b"\xE2",
+                b"<0x+1>",
+                b""
+            ]
+        );
+        assert_eq!(
+            (table.text(0), table.text(2), table.text(u32::MAX)),
+            ("<s>".into(), "\u{FFFD}".into(), String::new())
+        );
         assert!(table.is_control(0) && !table.is_control(1) && !table.is_control(u32::MAX));
     }
 }

@@ -53,7 +53,9 @@ pub(super) struct Parts {
 
 /// Whether an added token's text has the form that families use for turn markers.
 pub(super) fn looks_like_control(text: &str) -> bool {
-    let inside = |open: &str, close: &str| text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close);
+    let inside = |open: &str, close: &str| {
+        text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close)
+    };
     inside("<|", "|>") || inside("<｜", "｜>")
 }
 
@@ -77,26 +79,52 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::File`] when the file is no JSON or too big, [`Error::Unsupported`] for another model
     /// than BPE or Unigram, [`Error::Field`] for a part that does not fit the rest.
-    pub fn from_json(json: &[u8], tokenizer_config: Option<&serde_json::Value>, path: &Path) -> Result<Tokenizer> {
+    pub fn from_json(
+        json: &[u8],
+        tokenizer_config: Option<&serde_json::Value>,
+        path: &Path,
+    ) -> Result<Tokenizer> {
         Self::from_parts(super::hf_json::build(json, tokenizer_config, path)?, path)
     }
 
     fn from_parts(parts: Parts, path: &Path) -> Result<Tokenizer> {
-        let Parts { mut inner, table, prefix, bos, eos, unknown } = parts;
+        let Parts {
+            mut inner,
+            table,
+            prefix,
+            bos,
+            eos,
+            unknown,
+        } = parts;
         inner.set_encode_special_tokens(true);
-        let guarded = inner.get_added_vocabulary().get_added_tokens_decoder().iter();
-        let guarded = ControlTokens::new(guarded.filter(|(_, token)| token.special).map(|(&id, token)| ControlToken {
-            id,
-            text: token.content.clone(),
-            lstrip: token.lstrip,
-            rstrip: token.rstrip,
-            single_word: token.single_word,
-        }));
+        let guarded = inner
+            .get_added_vocabulary()
+            .get_added_tokens_decoder()
+            .iter();
+        let guarded = ControlTokens::new(guarded.filter(|(_, token)| token.special).map(
+            |(&id, token)| ControlToken {
+                id,
+                text: token.content.clone(),
+                lstrip: token.lstrip,
+                rstrip: token.rstrip,
+                single_word: token.single_word,
+            },
+        ));
         let inner_rest = match inner.get_pre_tokenizer() {
-            Some(pre) => without_first(pre).map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
+            Some(pre) => without_first(pre)
+                .map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
             None => None,
         };
-        Ok(Tokenizer { inner, inner_rest, guarded, table, prefix, bos, eos, unknown })
+        Ok(Tokenizer {
+            inner,
+            inner_rest,
+            guarded,
+            table,
+            prefix,
+            bos,
+            eos,
+            unknown,
+        })
     }
 
     /// Number of token ids; the model's output may be wider than that.
@@ -209,13 +237,21 @@ impl Tokenizer {
         let begins_text = part.start == 0;
         let added = self.inner.get_added_vocabulary();
         let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), &text[part]);
-        let pre_tokenizer = if begins_text { None } else { self.inner_rest.as_ref() };
+        let pre_tokenizer = if begins_text {
+            None
+        } else {
+            self.inner_rest.as_ref()
+        };
         if let Some(pre_tokenizer) = pre_tokenizer.or(self.inner.get_pre_tokenizer()) {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(problem)?;
         }
         let model = self.inner.get_model();
-        pieces.tokenize(|piece| model.tokenize(piece.get())).map_err(problem)?;
-        let encoding = pieces.into_encoding(None, 0, OffsetType::None).map_err(problem)?;
+        pieces
+            .tokenize(|piece| model.tokenize(piece.get()))
+            .map_err(problem)?;
+        let encoding = pieces
+            .into_encoding(None, 0, OffsetType::None)
+            .map_err(problem)?;
         for &id in encoding.get_ids() {
             if self.guarded.contains(id) && Some(id) != self.unknown {
                 self.encode_name(id, ids)?;
@@ -232,8 +268,17 @@ impl Tokenizer {
         let name = self.inner.id_to_token(id).unwrap_or_default();
         let mut buffer = [0; 4];
         for c in name.chars() {
-            let tokens = self.inner.get_model().tokenize(c.encode_utf8(&mut buffer)).map_err(problem)?;
-            ids.extend(tokens.iter().map(|token| token.id).filter(|&id| !self.guarded.contains(id)));
+            let tokens = self
+                .inner
+                .get_model()
+                .tokenize(c.encode_utf8(&mut buffer))
+                .map_err(problem)?;
+            ids.extend(
+                tokens
+                    .iter()
+                    .map(|token| token.id)
+                    .filter(|&id| !self.guarded.contains(id)),
+            );
         }
         Ok(())
     }
@@ -251,7 +296,9 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 fn problem(e: impl std::fmt::Display) -> Error {
-    Error::Tokenizer { problem: e.to_string() }
+    Error::Tokenizer {
+        problem: e.to_string(),
+    }
 }
 
 /// `pre` with every space that is put in front of the first word alone taken away; `None` when there
@@ -271,7 +318,9 @@ fn without_first(pre: &PreTokenizerWrapper) -> serde_json::Result<Option<PreToke
                 }
                 changed
             }
-            serde_json::Value::Array(items) => items.iter_mut().fold(false, |changed, item| replace(item) | changed),
+            serde_json::Value::Array(items) => items
+                .iter_mut()
+                .fold(false, |changed, item| replace(item) | changed),
             _ => false,
         }
     }

@@ -95,21 +95,53 @@ const CASED: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 
 /// Every pre-tokenizer that is known by name. One line makes another one known.
 const PRE: [Pre; 5] = [
-    Pre { names: &["gpt-2", "gpt2", "default", "phi-2", "olmo"], cut: Cut::Gpt2, ignore_merges: false, nfc: false },
-    Pre { names: &["smollm", "starcoder", "refact", "codeshell"], cut: Cut::DigitsGpt2, ignore_merges: false, nfc: false },
-    Pre { names: &["llama-bpe", "llama3", "llama-v3"], cut: Cut::Regex(THREE_DIGITS), ignore_merges: true, nfc: false },
-    Pre { names: &["qwen2"], cut: Cut::Regex(ONE_DIGIT), ignore_merges: false, nfc: true },
-    Pre { names: &["tekken"], cut: Cut::Regex(CASED), ignore_merges: true, nfc: false },
+    Pre {
+        names: &["gpt-2", "gpt2", "default", "phi-2", "olmo"],
+        cut: Cut::Gpt2,
+        ignore_merges: false,
+        nfc: false,
+    },
+    Pre {
+        names: &["smollm", "starcoder", "refact", "codeshell"],
+        cut: Cut::DigitsGpt2,
+        ignore_merges: false,
+        nfc: false,
+    },
+    Pre {
+        names: &["llama-bpe", "llama3", "llama-v3"],
+        cut: Cut::Regex(THREE_DIGITS),
+        ignore_merges: true,
+        nfc: false,
+    },
+    Pre {
+        names: &["qwen2"],
+        cut: Cut::Regex(ONE_DIGIT),
+        ignore_merges: false,
+        nfc: true,
+    },
+    Pre {
+        names: &["tekken"],
+        cut: Cut::Regex(CASED),
+        ignore_merges: true,
+        nfc: false,
+    },
 ];
 
 impl Cut {
     fn pre_tokenizer(&self) -> PreTokenizerWrapper {
-        let byte_level = |use_regex| PreTokenizerWrapper::from(ByteLevel::new(false, false, use_regex));
+        let byte_level =
+            |use_regex| PreTokenizerWrapper::from(ByteLevel::new(false, false, use_regex));
         match self {
             Cut::Gpt2 => byte_level(true),
-            Cut::DigitsGpt2 => Sequence::new(vec![Digits::new(true).into(), byte_level(true)]).into(),
+            Cut::DigitsGpt2 => {
+                Sequence::new(vec![Digits::new(true).into(), byte_level(true)]).into()
+            }
             Cut::Regex(rule) => {
-                let split = Split::new(SplitPattern::Regex((*rule).to_owned()), SplitDelimiterBehavior::Isolated, false);
+                let split = Split::new(
+                    SplitPattern::Regex((*rule).to_owned()),
+                    SplitDelimiterBehavior::Isolated,
+                    false,
+                );
                 let split = split.expect("the table holds valid expressions only");
                 Sequence::new(vec![split.into(), byte_level(false)]).into()
             }
@@ -119,12 +151,20 @@ impl Cut {
 
 /// Checks a vocabulary and builds the parts of its tokenizer. `path` is the file's, for errors.
 pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
-    let pre = PRE.iter().find(|pre| pre.names.contains(&vocab.pre.as_str())).ok_or_else(|| Error::Unsupported {
-        path: path.to_owned(),
-        what: "pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
-        found: vocab.pre.clone(),
-        supported: PRE.iter().flat_map(|pre| pre.names).copied().collect::<Vec<_>>().join(", "),
-    })?;
+    let pre = PRE
+        .iter()
+        .find(|pre| pre.names.contains(&vocab.pre.as_str()))
+        .ok_or_else(|| Error::Unsupported {
+            path: path.to_owned(),
+            what: "pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
+            found: vocab.pre.clone(),
+            supported: PRE
+                .iter()
+                .flat_map(|pre| pre.names)
+                .copied()
+                .collect::<Vec<_>>()
+                .join(", "),
+        })?;
     let types = check_tokens(&vocab, path)?;
     let (bpe_vocab, table, added) = token_parts(&vocab.tokens, &types, path)?;
     let merges = check_merges(&vocab.merges, &bpe_vocab, path)?;
@@ -136,7 +176,10 @@ pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
             path.display()
         );
     }
-    let model = BPE::builder().vocab_and_merges(bpe_vocab, merges).ignore_merges(pre.ignore_merges).build();
+    let model = BPE::builder()
+        .vocab_and_merges(bpe_vocab, merges)
+        .ignore_merges(pre.ignore_merges)
+        .build();
     let model = model.map_err(|e| Error::field(path, "tokenizer.ggml.merges", e.to_string()))?;
     let mut inner = tokenizers::Tokenizer::new(model);
     inner.with_pre_tokenizer(Some(pre.cut.pre_tokenizer()));
@@ -150,24 +193,42 @@ pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
         (false, _) => Vec::new(),
         (true, Some(bos)) => vec![bos],
         (true, None) => {
-            return Err(Error::field(path, "tokenizer.ggml.bos_token_id", "missing, but tokenizer.ggml.add_bos_token is set"));
+            return Err(Error::field(
+                path,
+                "tokenizer.ggml.bos_token_id",
+                "missing, but tokenizer.ggml.add_bos_token is set",
+            ));
         }
     };
-    Ok(Parts { inner, table, prefix, bos: vocab.bos, eos: vocab.eos, unknown: None })
+    Ok(Parts {
+        inner,
+        table,
+        prefix,
+        bos: vocab.bos,
+        eos: vocab.eos,
+        unknown: None,
+    })
 }
 
 /// The type of every token; BOS and EOS are control tokens whatever the file says.
 fn check_tokens(vocab: &Vocab, path: &Path) -> Result<Vec<TokenType>> {
     let count = vocab.tokens.len();
     if count == 0 || count > MAX_VOCAB {
-        return Err(Error::field(path, "tokenizer.ggml.tokens", format!("{count} tokens, allowed are 1 to {MAX_VOCAB}")));
+        return Err(Error::field(
+            path,
+            "tokenizer.ggml.tokens",
+            format!("{count} tokens, allowed are 1 to {MAX_VOCAB}"),
+        ));
     }
     let mut types = vocab.token_types.clone();
     if types.is_empty() {
         types = vec![TokenType::Normal; count];
     }
     if types.len() != count {
-        let problem = format!("{} entries for the {count} tokens of tokenizer.ggml.tokens", types.len());
+        let problem = format!(
+            "{} entries for the {count} tokens of tokenizer.ggml.tokens",
+            types.len()
+        );
         return Err(Error::field(path, "tokenizer.ggml.token_type", problem));
     }
     for (field, id) in [("bos", vocab.bos), ("eos", vocab.eos)] {
@@ -176,25 +237,44 @@ fn check_tokens(vocab: &Vocab, path: &Path) -> Result<Vec<TokenType>> {
             Some(kind) => *kind = TokenType::Control,
             None => {
                 let field = format!("tokenizer.ggml.{field}_token_id");
-                return Err(Error::field(path, field, format!("{id}, but there are {count} tokens")));
+                return Err(Error::field(
+                    path,
+                    field,
+                    format!("{id}, but there are {count} tokens"),
+                ));
             }
         }
     }
     Ok(types)
 }
 
-fn token_parts(tokens: &[String], types: &[TokenType], path: &Path) -> Result<(BpeVocab, TokenTable, Vec<AddedToken>)> {
+fn token_parts(
+    tokens: &[String],
+    types: &[TokenType],
+    path: &Path,
+) -> Result<(BpeVocab, TokenTable, Vec<AddedToken>)> {
     let mut ids: HashMap<&str, usize> = HashMap::with_capacity(tokens.len());
     let mut table = TokenTable::default();
     let mut added = Vec::new();
     for (id, (token, kind)) in tokens.iter().zip(types).enumerate() {
         let field = || format!("tokenizer.ggml.tokens[{id}]");
         if let Some(first) = ids.insert(token, id) {
-            return Err(Error::field(path, field(), format!("\"{token}\" is token {first} already")));
+            return Err(Error::field(
+                path,
+                field(),
+                format!("\"{token}\" is token {first} already"),
+            ));
         }
-        if matches!(kind, TokenType::Control | TokenType::Unknown | TokenType::UserDefined) {
+        if matches!(
+            kind,
+            TokenType::Control | TokenType::Unknown | TokenType::UserDefined
+        ) {
             if token.is_empty() {
-                return Err(Error::field(path, field(), "a token of this type needs a text"));
+                return Err(Error::field(
+                    path,
+                    field(),
+                    "a token of this type needs a text",
+                ));
             }
             let guarded = *kind != TokenType::UserDefined || looks_like_control(token);
             added.push(AddedToken::from(token.clone(), guarded).normalized(false));
@@ -205,30 +285,48 @@ fn token_parts(tokens: &[String], types: &[TokenType], path: &Path) -> Result<(B
             TokenType::UserDefined | TokenType::Unused => Entry::Literal(token),
             TokenType::Byte => {
                 if super::token_table::byte_token(token).is_none() {
-                    return Err(Error::field(path, field(), format!("\"{token}\" is typed as a byte, expected <0xNN>")));
+                    return Err(Error::field(
+                        path,
+                        field(),
+                        format!("\"{token}\" is typed as a byte, expected <0xNN>"),
+                    ));
                 }
-                table.push(&Entry::Normal(token), Alphabet::Metaspace { byte_fallback: true });
+                table.push(
+                    &Entry::Normal(token),
+                    Alphabet::Metaspace {
+                        byte_fallback: true,
+                    },
+                );
                 continue;
             }
         };
         table.push(&entry, Alphabet::ByteLevel);
     }
     let id = |id: usize| u32::try_from(id).expect("the vocabulary's size is limited");
-    let vocab = tokens.iter().enumerate().map(|(i, token)| (token.clone(), id(i))).collect();
+    let vocab = tokens
+        .iter()
+        .enumerate()
+        .map(|(i, token)| (token.clone(), id(i)))
+        .collect();
     Ok((vocab, table, added))
 }
 
 fn check_merges(merges: &[String], vocab: &BpeVocab, path: &Path) -> Result<Merges> {
     let mut pairs = Vec::with_capacity(merges.len());
     for (i, merge) in merges.iter().enumerate() {
-        let fail = |problem: String| Error::field(path, format!("tokenizer.ggml.merges[{i}]"), problem);
+        let fail =
+            |problem: String| Error::field(path, format!("tokenizer.ggml.merges[{i}]"), problem);
         // A byte-level token holds no space, so the only one is between the two.
         let Some((left, right)) = merge.split_once(' ') else {
-            return Err(fail(format!("\"{merge}\" is no pair of tokens with a space between")));
+            return Err(fail(format!(
+                "\"{merge}\" is no pair of tokens with a space between"
+            )));
         };
         for token in [left, right, &format!("{left}{right}")] {
             if !vocab.contains_key(token) {
-                return Err(fail(format!("\"{merge}\" needs the token \"{token}\", which tokenizer.ggml.tokens lacks")));
+                return Err(fail(format!(
+                    "\"{merge}\" needs the token \"{token}\", which tokenizer.ggml.tokens lacks"
+                )));
             }
         }
         pairs.push((left.to_owned(), right.to_owned()));
