@@ -112,8 +112,8 @@ impl Runner {
         let (logits, meta) = (self.decoder.logits().clone(), self.decoder.meta().clone());
         let (ids, scratch) = (&self.ids, &self.argmax_scratch);
         let rec = self.decoder.recorder();
-        if let Some(penalties_at) = plan.penalties_at {
-            penalties::record(rec, &logits, &meta, penalties_at, num_rows);
+        if let Some((penalties_at, rows)) = &plan.penalties {
+            penalties::record(rec, &logits, &meta, *penalties_at, rows);
         }
         match plan.sample_at {
             Some(sample_at) => sample::record(rec, &logits, &meta, sample_at, num_rows, ids),
@@ -125,27 +125,30 @@ impl Runner {
 
 /// Where a step's metadata says how tokens are drawn; `None` where nothing is to be done.
 struct SamplingPlan {
-    penalties_at: Option<usize>,
+    penalties: Option<(usize, Vec<penalties::Row>)>,
     sample_at: Option<usize>,
 }
 
 impl SamplingPlan {
     fn new(rows: &[Row], step: &mut Step) -> SamplingPlan {
         let penalised = rows.iter().any(|row| row.sampling.has_penalties());
-        let penalties_at = penalised.then(|| {
-            let tables: Vec<penalties::RowPenalties> = rows.iter().map(penalties_of).collect();
-            penalties::push_words(&tables, &mut step.words)
+        let penalties = penalised.then(|| {
+            let rows: Vec<penalties::Row> = rows.iter().map(penalties_of).collect();
+            let at = step.words.len();
+            step.words.extend(penalties::encode(&rows, at));
+            (at, rows)
         });
         let sampled = rows.iter().any(|row| !row.sampling.is_greedy());
         let sample_at = sampled.then(|| {
-            let rows: Vec<sample::RowSampling> = rows.iter().map(sampling_of).collect();
-            sample::push_words(&rows, &mut step.words)
+            let at = step.words.len();
+            step.words.extend(rows.iter().flat_map(|row| sampling_of(row).words()));
+            at
         });
-        SamplingPlan { penalties_at, sample_at }
+        SamplingPlan { penalties, sample_at }
     }
 }
 
-fn penalties_of(row: &Row) -> penalties::RowPenalties {
+fn penalties_of(row: &Row) -> penalties::Row {
     let s = row.sampling;
     let mut counts = std::collections::BTreeMap::<u32, (u32, f32)>::new();
     for &token in row.window {
@@ -154,17 +157,17 @@ fn penalties_of(row: &Row) -> penalties::RowPenalties {
     for &(token, bias) in &s.logit_bias {
         counts.entry(token).or_default().1 += bias;
     }
-    penalties::RowPenalties {
+    penalties::Row {
         repeat: s.repeat_penalty,
         presence: s.presence_penalty,
         frequency: s.frequency_penalty,
-        entries: counts.into_iter().map(|(token, (count, bias))| penalties::Entry { token, count, bias }).collect(),
+        entries: counts.into_iter().map(|(token, (count, bias))| penalties::Entry { id: token, count, bias }).collect(),
     }
 }
 
-fn sampling_of(row: &Row) -> sample::RowSampling {
+fn sampling_of(row: &Row) -> sample::Row {
     let s = row.sampling;
-    sample::RowSampling {
+    sample::Row {
         temperature: if s.is_greedy() { 0.0 } else { s.temperature },
         top_k: s.top_k as u32,
         top_p: s.top_p,

@@ -7,13 +7,14 @@
 
 use super::config::Config;
 use super::rope::RopeTable;
-use super::step::{Span, Step};
+use super::step::{AttentionRound, Span, Step};
 use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::matmul::{self, Epilogue};
-use crate::kernels::{Tuning, embedding, gather_rows, rms_norm, rope};
+use crate::kernels::attention_plan::{PlanLimits, splits_for};
+use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, rms_norm, rope};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use std::sync::Arc;
 
@@ -138,7 +139,15 @@ impl Decoder {
 
     /// A step's metadata for `spans`; callers may append sections of their own before it is recorded.
     pub fn step(&self, spans: &[Span]) -> Step {
-        Step::new(spans, &self.rope_table, &self.attention_shape(), self.kv.geometry(), self.partial_rows())
+        let shape = attention_shape(&self.config);
+        let limits = PlanLimits {
+            geometry: self.kv.geometry(),
+            tile_tokens: shape.tile_tokens(),
+            item_workgroups: shape.item_workgroups(),
+            wanted_workgroups: if self.gpu().is_software() { 8 } else { 256 },
+            partial_slots: self.scratch.partials.shape()[0],
+        };
+        Step::new(spans, &self.rope_table, &limits)
     }
 
     /// Records the forward pass of `step`. Afterwards the first `step.head_rows` rows of
@@ -159,7 +168,7 @@ impl Decoder {
         }
         let Decoder { config, options, weights, kv, scratch: s, recorder: rec, .. } = self;
         let (n, tuning, eps) = (step.num_tokens, &options.tuning, config.rms_norm_eps);
-        let shape = AttentionShape::new(config.num_heads, config.num_kv_heads, config.head_dim);
+        let shape = attention_shape(config);
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
         embedding::record(rec, &weights.embedding, &s.meta, step.ids_at, n, &s.hidden);
@@ -192,13 +201,14 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
+}
 
-    fn attention_shape(&self) -> AttentionShape {
-        AttentionShape::new(self.config.num_heads, self.config.num_kv_heads, self.config.head_dim)
-    }
-
-    fn partial_rows(&self) -> usize {
-        self.scratch.partials.shape()[0]
+fn attention_shape(config: &Config) -> AttentionShape {
+    AttentionShape {
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        scale: (1.0 / (config.head_dim as f64).sqrt()) as f32,
     }
 }
 
@@ -217,12 +227,27 @@ fn record_layer(
     rms_norm::record(rec, &s.hidden, &layer.attn_norm, eps, n, &s.normed);
     matmul::record(rec, tuning, &layer.qkv, &s.normed, n, Epilogue::Store, &s.qkv);
     rope::record(rec, slabs, &s.qkv, n, &s.meta, step.rope_rows, &s.q);
-    attention::record_plan(rec, shape, slabs, &s.q, &s.meta, &step.attention, &s.partials, &s.attended);
+    for round in &step.attention {
+        record_attention(rec, shape, slabs, round, s);
+    }
     matmul::record(rec, tuning, &layer.o, &s.attended, n, Epilogue::Add, &s.hidden);
 
     rms_norm::record(rec, &s.hidden, &layer.mlp_norm, eps, n, &s.normed);
     matmul::record(rec, tuning, &layer.gate_up, &s.normed, n, Epilogue::SwiGlu, &s.gated);
     matmul::record(rec, tuning, &layer.down, &s.gated, n, Epilogue::Add, &s.hidden);
+}
+
+fn record_attention(
+    rec: &mut Recorder,
+    shape: &AttentionShape,
+    slabs: &[KvSlab],
+    round: &AttentionRound,
+    s: &Scratch,
+) {
+    for (slab, &items) in slabs.iter().zip(&round.slabs) {
+        attention::record(rec, shape, slab, &s.q, &s.meta, items, &s.partials, &s.attended);
+    }
+    attention_merge::record(rec, shape, &s.meta, round.merge_at, round.merge_rows, &s.partials, &s.attended);
 }
 
 /// Tokens for which every activation fits a binding.
@@ -247,12 +272,13 @@ impl Scratch {
         let f32 = |label: &str, rows: usize, columns: usize| gpu.tensor(label, DType::F32, &[rows, columns]);
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
-        // a quarter of the binding limit, at least the splits of one token, at most what could be used
-        let splits = attention::num_splits(options.max_model_len);
-        let row_bytes = attention::partial_row_words(config.num_heads, config.head_dim) as u64 * 4;
-        let partial_rows = ((gpu.max_binding_bytes() / 4).min(32 << 20) / row_bytes) as usize;
-        let partial_rows = partial_rows.min(n * splits).max(splits);
-        let meta_words = n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 8 * partial_rows;
+        // a quarter of a binding, up to 32 MiB; at least one token's splits, at most what could be used
+        let splits = splits_for(options.max_model_len - 1);
+        let shape = attention_shape(config);
+        let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
+        let slots = ((gpu.max_binding_bytes() / 4).min(32 << 20) / slot_bytes) as usize;
+        let slots = slots.min(n * splits).max(splits);
+        let meta_words = n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
         Ok(Scratch {
             meta: gpu.tensor("step metadata", DType::U32, &[meta_words + SPARE_META_WORDS])?,
             hidden: f32("hidden", n, config.hidden_size)?,
@@ -260,7 +286,7 @@ impl Scratch {
             qkv: f32("qkv", n, config.qkv_rows())?,
             q: f32("q", n, config.q_width())?,
             attended: f32("attended", n, config.q_width())?,
-            partials: f32("attention partials", partial_rows, (row_bytes / 4) as usize)?,
+            partials: gpu.tensor("attention partials", DType::F32, &shape.partials_dims(slots))?,
             gated: f32("gated", n, config.intermediate_size)?,
             head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
             head_normed: f32("head normed", head_rows, config.hidden_size)?,

@@ -2,10 +2,10 @@
 //! keys and values go, and what it attends to.
 
 use super::rope::RopeTable;
-use crate::kernels::attention::AttentionShape;
-use crate::kernels::attention_plan::{self, AttentionPlan};
+use crate::kernels::attention::Items;
+use crate::kernels::attention_plan::{self, Item, MergeRow, PlanLimits, PlanSequence, Round};
 use crate::kernels::rope::RopeRows;
-use crate::kv::{PAGE_SIZE, PageGeometry, PageId};
+use crate::kv::{PAGE_SIZE, PageId};
 
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,18 @@ pub struct Step {
     pub head_rows_at: usize,
     /// How many get logits.
     pub head_rows: usize,
-    /// Who attends to what.
-    pub attention: AttentionPlan,
+    /// Who attends to what: rounds that share the partial results, one after another.
+    pub attention: Vec<AttentionRound>,
+}
+
+/// Where a round of attention lies in the metadata.
+pub struct AttentionRound {
+    /// Items of each slab.
+    pub slabs: Vec<Items>,
+    /// First word of the merge rows.
+    pub merge_at: usize,
+    /// How many rows to merge.
+    pub merge_rows: usize,
 }
 
 impl Step {
@@ -54,13 +64,7 @@ impl Step {
     ///
     /// # Panics
     /// When a span has no token, or fewer pages than its tokens need.
-    pub fn new(
-        spans: &[Span],
-        rope_table: &RopeTable,
-        shape: &AttentionShape,
-        geometry: PageGeometry,
-        partial_rows: usize,
-    ) -> Step {
+    pub fn new(spans: &[Span], rope_table: &RopeTable, limits: &PlanLimits) -> Step {
         let mut words: Vec<u32> = spans.iter().flat_map(|s| s.tokens).copied().collect();
         let num_tokens = words.len();
         let positions = || spans.iter().flat_map(|s| (0..s.tokens.len()).map(move |i| (s, s.first_position + i)));
@@ -86,7 +90,7 @@ impl Step {
             first_row = rows.end;
         }
         let head_rows = words.len() - head_rows_at;
-        let attention = attention_plan::plan(spans, shape, geometry, partial_rows, &mut words);
+        let attention = push_attention(spans, limits, &mut words);
         Step {
             words,
             num_tokens,
@@ -97,4 +101,35 @@ impl Step {
             attention,
         }
     }
+}
+
+/// Appends page tables and work lists.
+fn push_attention(spans: &[Span], limits: &PlanLimits, words: &mut Vec<u32>) -> Vec<AttentionRound> {
+    let mut sequences = Vec::with_capacity(spans.len());
+    let mut token0 = 0;
+    for span in spans {
+        let table_at = words.len();
+        words.extend_from_slice(span.pages);
+        sequences.push(PlanSequence {
+            token0,
+            num_tokens: span.tokens.len(),
+            position0: span.first_position,
+            page_table: span.pages,
+            table_at,
+        });
+        token0 += span.tokens.len();
+    }
+    let rounds = attention_plan::plan(&sequences, limits);
+    rounds.iter().map(|round| push_round(round, words)).collect()
+}
+
+fn push_round(round: &Round, words: &mut Vec<u32>) -> AttentionRound {
+    let mut slabs = Vec::with_capacity(round.slabs.len());
+    for items in &round.slabs {
+        slabs.push(Items { at: words.len(), count: items.len(), max_tokens: round.max_tokens });
+        words.extend(items.iter().flat_map(Item::words));
+    }
+    let merge_at = words.len();
+    words.extend(round.merge.iter().flat_map(MergeRow::words));
+    AttentionRound { slabs, merge_at, merge_rows: round.merge.len() }
 }
