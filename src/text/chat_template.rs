@@ -22,6 +22,7 @@ use minijinja::{AutoEscape, Environment, Error as JinjaError, Value};
 use serde::{Deserialize, Serialize};
 
 use super::content_spans;
+use super::template_date::Date;
 use super::template_functions::{self, Raised};
 use crate::error::{Error, Result};
 
@@ -142,7 +143,7 @@ impl ChatTemplate {
     /// that is none.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<Rendered> {
         check(messages, options)?;
-        let date = template_functions::Date::parse(&options.date)?;
+        let date = Date::parse(&options.date)?;
         let fuel = fuel(messages, options);
         let stack_bytes = usize::try_from(fuel * STACK_BYTES_PER_FUEL)
             .unwrap_or(usize::MAX)
@@ -207,7 +208,7 @@ fn context(
     messages: &[Message],
     contents: &[String],
     options: &RenderOptions,
-    date: Option<template_functions::Date>,
+    date: Option<Date>,
 ) -> Value {
     let messages = messages.iter().zip(contents).map(|(message, content)| {
         Value::from_pairs([

@@ -121,6 +121,10 @@ impl ControlToken {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of spans happen to hold one"
+)]
 mod tests {
     use super::*;
 

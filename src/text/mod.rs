@@ -16,6 +16,7 @@
 //! | `token_table` | the bytes behind every id |
 //! | `chat_template` | rendering messages with the model's Jinja template |
 //! | `template_functions` | the functions and filters that templates expect |
+//! | `template_date` | the date that templates may write |
 //! | `content_spans` | telling the messages' text from the template's in a rendering |
 //! | `detokenize`, `stop` | bytes to whole characters; stop strings |
 
@@ -26,6 +27,7 @@ mod detokenize;
 mod hf_json;
 mod prevalidate;
 mod stop;
+mod template_date;
 mod template_functions;
 mod token_table;
 mod tokenizer;

@@ -298,7 +298,7 @@ fn check_part(part: &Value, field: &str, ids: &HashMap<String, u32>, path: &Path
         }
         Value::Object(map) => {
             match part["type"].as_str() {
-                Some("FixedLength") if !part["length"].as_u64().is_some_and(|len| len > 0) => {
+                Some("FixedLength") if part["length"].as_u64().is_none_or(|len| len == 0) => {
                     return fail("length", format!("{}, expected 1 or more", part["length"]));
                 }
                 Some("Precompiled") => {
@@ -369,7 +369,7 @@ fn check_template_processing(
     for (name, token) in declared.as_object().into_iter().flatten() {
         for id in token["ids"].as_array().into_iter().flatten() {
             // Ids have no gaps, which is checked last of all.
-            if !id.as_u64().is_some_and(|id| id < ids.len() as u64) {
+            if id.as_u64().is_none_or(|id| id >= ids.len() as u64) {
                 let field = format!("{field}.special_tokens[\"{name}\"].ids");
                 return Err(Error::field(
                     path,

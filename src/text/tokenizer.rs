@@ -189,7 +189,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::encode_raw`].
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
-        self.encode_spans(text, &[0..text.len()])
+        self.encode_spans(text, std::slice::from_ref(&(0..text.len())))
     }
 
     /// Encodes a rendered chat: control tokens are recognised only outside of the messages' own text.

@@ -1,6 +1,14 @@
 //! Tests that need several parts of this module: tokenizers of both kinds, templates, content spans.
 
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of spans happen to hold one"
+)]
 mod json;
+#[expect(
+    clippy::single_range_in_vec_init,
+    reason = "lists of spans happen to hold one"
+)]
 mod spans;
 mod templates;
 mod tokenizer;

@@ -52,7 +52,7 @@ fn render(source: &str, contents: &[&str]) -> Rendered {
         .unwrap()
 }
 
-fn spans<'a>(rendered: &'a Rendered) -> Vec<&'a str> {
+fn spans(rendered: &Rendered) -> Vec<&str> {
     rendered
         .content_spans
         .iter()
