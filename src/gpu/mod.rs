@@ -10,6 +10,7 @@
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
 //! | [`reflect`] | what the composed WGSL says of itself |
 //! | [`pipeline`] | compiled variants, made once each |
+//! | `profile` | where a step's time goes, by kernel |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
 //! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
@@ -20,6 +21,7 @@ pub mod caps;
 pub mod device;
 pub mod kernel;
 pub mod pipeline;
+mod profile;
 pub mod recorder;
 pub mod reflect;
 pub mod tensor;

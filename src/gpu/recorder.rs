@@ -7,11 +7,13 @@ use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
 use crate::gpu::kernel::{Params, Variant};
 use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
+use crate::gpu::profile::Profile;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Dispatches that fit one submit; [`Recorder::dispatch`] asserts it.
 const RING_SLOTS: usize = 4096;
@@ -39,6 +41,7 @@ pub struct Recorder {
     groups: HashMap<GroupKey, wgpu::BindGroup>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
+    profile: Option<Profile>,
 }
 
 impl Recorder {
@@ -57,6 +60,7 @@ impl Recorder {
             groups: HashMap::new(),
             open: None,
             failed: None,
+            profile: Profile::from_env(),
         })
     }
 
@@ -142,6 +146,19 @@ impl Recorder {
         pass.set_bind_group(0, group, &[]);
         pass.set_bind_group(1, &self.params_group, &[offset]);
         pass.dispatch_workgroups(workgroups[0], workgroups[1], workgroups[2]);
+        if self.profile.is_some() {
+            self.run_alone(variant);
+        }
+    }
+
+    /// Submits what is recorded and waits for it, on the account of `variant`.
+    fn run_alone(&mut self, variant: &Variant) {
+        let start = Instant::now();
+        let done = self.submit().and_then(|()| self.gpu.wait());
+        if let Some(profile) = &mut self.profile {
+            profile.add(variant.to_string(), start.elapsed());
+        }
+        self.failed = done.err();
     }
 
     /// The variants recorded since the recorder was made.
@@ -197,6 +214,14 @@ impl Recorder {
             self.gpu.counters.submits.fetch_add(1, Ordering::Relaxed);
         }
         self.gpu.check()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(profile) = &self.profile {
+            log::warn!("time by kernel:\n{}", profile.table());
+        }
     }
 }
 
