@@ -1,10 +1,11 @@
 //! What attention and its merge must do: batches of ragged sequences over scattered pages, with NaN
 //! in everything that no row may see.
 
-use super::attention::{self, ATTENTION, AttentionShape, Items};
+use super::attention::{self, ATTENTION, AttentionShape, Items, Scratch};
 use super::attention_merge::{self, ATTENTION_MERGE};
-use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan};
-use super::case::{Case, CaseTensor, Data, U};
+use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan, scores_for};
+use super::attention_scores::{self, ATTENTION_SCORES};
+use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
 
 /// Sequences of a step with their cache, made up: what a case uploads, and the bit tests too.
@@ -146,9 +147,9 @@ impl Batch {
         (bytes, dims)
     }
 
-    /// The step's metadata for the rounds of a plan: page tables, then the lists. `wanted_workgroups`
-    /// and `partial_slots` are the plan's.
-    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize) -> Step {
+    /// The step's metadata for the rounds of a plan: page tables, then the lists. The arguments are
+    /// the plan's.
+    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize, scores_len: usize) -> Step {
         let mut meta = vec![u32::MAX; 5];
         let mut sequences = Vec::new();
         let mut token0 = 0;
@@ -170,6 +171,8 @@ impl Batch {
             item_workgroups: self.shape.item_workgroups(),
             wanted_workgroups,
             partial_slots,
+            num_heads: self.shape.num_heads,
+            scores_len,
         };
         let rounds = plan(&sequences, &limits)
             .into_iter()
@@ -297,7 +300,17 @@ fn case(
     let geometry = PageGeometry::new(160, slab_pages);
     let batch = Batch::new(seed, shape, format, geometry, sequences);
     let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
-    let step = batch.step(wanted, partial_slots);
+    let all_scores: usize = sequences
+        .iter()
+        .map(|&(p, n)| n * scores_for(p + n - 1, shape.num_heads))
+        .sum();
+    // room for all, or for a part of the step at a time
+    let scores_len = if partial_slots == 0 {
+        all_scores
+    } else {
+        all_scores / 2
+    };
+    let step = batch.step(wanted, partial_slots, scores_len);
     let width = shape.num_heads * shape.head_dim;
     let (values, bounds) = batch.expected();
     let keys: usize = sequences
@@ -332,6 +345,10 @@ fn case(
         .tensor(CaseTensor::f32("q", &[batch.num_tokens(), width], &batch.q))
         .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
         .tensor(partials)
+        .tensor(
+            CaseTensor::f32("scores", &[scores_len], &vec![f32::NAN; scores_len])
+                .judged(|_| Ok(())),
+        )
         .tensor(CaseTensor::output_f32(
             "out",
             &[batch.num_tokens(), width],
@@ -353,6 +370,11 @@ fn case(
         }
     }
     case.record(move |rec, t| {
+        let scratch = Scratch {
+            scores: t.get("scores"),
+            partials: t.get("partials"),
+        };
+        let (q, meta, out) = (t.get("q"), t.get("step_meta"), t.get("out"));
         for round in &step.rounds {
             for (slab, &items) in round.slabs.iter().enumerate() {
                 let [k, v] = NAMES[slab].map(|name| t.get(name).clone());
@@ -363,28 +385,96 @@ fn case(
                     k,
                     v,
                 };
-                attention::record(
-                    rec,
-                    &shape,
-                    &slab,
-                    t.get("q"),
-                    t.get("step_meta"),
-                    items,
-                    t.get("partials"),
-                    t.get("out"),
-                );
+                attention::record(rec, &shape, &slab, q, meta, items, scratch, out);
             }
             let (rows_at, num_rows) = round.merge;
-            attention_merge::record(
-                rec,
-                &shape,
-                t.get("step_meta"),
-                rows_at,
-                num_rows,
-                t.get("partials"),
-                t.get("out"),
-            );
+            attention_merge::record(rec, &shape, meta, rows_at, num_rows, scratch.partials, out);
         }
+    })
+}
+
+/// Heads in chunks or not, keys of several shares, pages that end inside an invocation's four keys.
+pub fn scores() -> Vec<Case> {
+    let batches = [
+        ((1, 1, 32), &[(0, 1), (16, 1)][..]),
+        ((9, 3, 64), &[(3, 5), (1100, 1)][..]),
+        ((20, 1, 36), &[(250, 9), (0, 2)][..]),
+        ((8, 2, 128), &[(30, 17)][..]),
+    ];
+    let mut all = Vec::new();
+    for (seed, ((heads, kv_heads, dim), sequences)) in batches.into_iter().enumerate() {
+        for format in KvFormat::ALL {
+            let shape = shape(heads, kv_heads, dim);
+            all.push(scores_case(seed as u64, shape, format, sequences));
+        }
+    }
+    all
+}
+
+fn scores_case(
+    seed: u64,
+    shape: AttentionShape,
+    format: KvFormat,
+    sequences: &[(usize, usize)],
+) -> Case {
+    let batch = Batch::new(seed, shape, format, PageGeometry::new(96, 96), sequences);
+    let step = batch.step(0, 0, 1 << 20);
+    let (mut values, mut bounds) = (Vec::new(), Vec::new());
+    let (mut token0, mut keys) = (0, 0);
+    for (&(position0, tokens), table) in sequences.iter().zip(&batch.tables) {
+        for first in (0..tokens).step_by(shape.tile_tokens()) {
+            let tile = shape.tile_tokens().min(tokens - first);
+            let num_keys = position0 + first + tile;
+            let padding = pages_for(num_keys) * PAGE_SIZE - num_keys;
+            for row in (token0 + first) * shape.num_heads..(token0 + first + tile) * shape.num_heads
+            {
+                let kv_head = row % shape.num_heads / (shape.num_heads / shape.num_kv_heads);
+                let k = batch.gather(table, kv_head, num_keys, 0);
+                let q = &batch.q[row * shape.head_dim..][..shape.head_dim];
+                for (score, abs) in attention_scores::reference(q, &k, shape.scale) {
+                    values.push(score);
+                    bounds.push(dot_bound(shape.head_dim / 4, abs) + 3.0 * U * score.abs());
+                }
+                values.extend(vec![0.0; padding]);
+                bounds.extend(vec![1e-30; padding]);
+                keys += num_keys;
+            }
+        }
+        token0 += tokens;
+    }
+    let items = step.rounds[0].slabs[0];
+    let width = shape.num_heads * shape.head_dim;
+    let (k, dims) = batch.slab_bytes(0, 0);
+    let num_pages = dims[0];
+    Case::new(
+        &ATTENTION_SCORES,
+        format!(
+            "{}/{}x{} {} {sequences:?}",
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            format.name()
+        ),
+    )
+    .work((2 * keys * shape.head_dim) as f64, (4 * keys) as f64)
+    .tensor(CaseTensor::f32("q", &[token0, width], &batch.q))
+    .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
+    .tensor(CaseTensor::input("k", format.dtype(), &dims, k))
+    .tensor(CaseTensor::output_f32(
+        "scores",
+        &[values.len()],
+        values,
+        bounds,
+    ))
+    .record(move |rec, t| {
+        let slab = KvSlab {
+            first_page: 0,
+            num_pages,
+            k: t.get("k").clone(),
+            v: t.get("k").clone(),
+        };
+        let (q, meta) = (t.get("q"), t.get("step_meta"));
+        attention_scores::record(rec, &shape, &slab, q, meta, items, t.get("scores"));
     })
 }
 

@@ -8,6 +8,7 @@ pub mod attention;
 pub mod attention_cases;
 pub mod attention_merge;
 pub mod attention_plan;
+pub mod attention_scores;
 pub mod case;
 pub mod matmul;
 pub mod rms_norm;
@@ -32,6 +33,11 @@ pub static ALL: &[Entry] = &[
         kernel: &attention::ATTENTION,
         variants: attention::variants,
         cases: attention::cases,
+    },
+    Entry {
+        kernel: &attention_scores::ATTENTION_SCORES,
+        variants: attention_scores::variants,
+        cases: attention_scores::cases,
     },
     Entry {
         kernel: &attention_merge::ATTENTION_MERGE,
