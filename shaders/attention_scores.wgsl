@@ -19,9 +19,14 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> step_meta: array<u32>;
-@group(0) @binding(2) var<storage, read> k: array<KvQuad>;
+@group(0) @binding(2) var<storage, read> k: array<KvOct>;
 @group(0) @binding(3) var<storage, read_write> scores: array<vec4<f32>>;
 @group(1) @binding(0) var<uniform> params: Params;
+
+fn attention_key(at: u32, seen: bool) -> mat2x4<f32> {
+    let key = kv_unpack(k[at]);
+    return mat2x4<f32>(select(vec4<f32>(0.0), key[0], seen), select(vec4<f32>(0.0), key[1], seen));
+}
 
 fn attention_scores_join(dot: vec4<f32>) -> f32 {
     return (dot.x + dot.y) + (dot.z + dot.w);
@@ -37,12 +42,12 @@ fn attention_scores(@builtin(workgroup_id) workgroup: vec3<u32>,
     }
     let share = workgroup.z % ATTENTION_SCORES_SHARES;
     let item = attention_item(index, workgroup.z / ATTENTION_SCORES_SHARES);
-    let dims = params.head_dim / 4u;
+    let octs = params.head_dim / 8u;
 
     for (var four = share * ATTENTION_SCORES_WG + lane; four < item.quads; four += ATTENTION_SCORES_SHARES * ATTENTION_SCORES_WG) {
         let page = item.first_split * 16u + four / 4u;
         let key = page * 16u + (four % 4u) * 4u;
-        let k_at = attention_page(item, page) + (four % 4u) * 4u * dims;
+        let k_at = attention_page(item, page) + (four % 4u) * 4u * octs;
         for (var row0 = 0u; row0 < item.rows; row0 += ATTENTION_SCORES_TILE) {
             var q_from: array<u32, ATTENTION_SCORES_TILE>;
             var dot0: array<vec4<f32>, ATTENTION_SCORES_TILE>;
@@ -52,26 +57,27 @@ fn attention_scores(@builtin(workgroup_id) workgroup: vec3<u32>,
             for (var i = 0u; i < ATTENTION_SCORES_TILE; i++) {
                 let row = min(row0 + i, item.rows - 1u);
                 let head = item.first_head + row % item.heads;
-                // from a key's dim to the query's; it may wrap around
-                q_from[i] = ((item.token0 + row / item.heads) * params.num_heads + head) * dims - k_at;
+                // from twice a key's eight dims to the query's first four; it may wrap around
+                q_from[i] = ((item.token0 + row / item.heads) * params.num_heads + head) * octs * 2u - k_at * 2u;
                 dot0[i] = vec4<f32>(0.0);
                 dot1[i] = vec4<f32>(0.0);
                 dot2[i] = vec4<f32>(0.0);
                 dot3[i] = vec4<f32>(0.0);
             }
-            // Not from 0 to dims: lavapipe compiles a kernel anew at each dispatch if the bound of
+            // Not from 0 to octs: lavapipe compiles a kernel anew at each dispatch if the bound of
             // a loop hangs on params alone.
-            for (var d = k_at; d < k_at + dims; d++) {
-                let k0 = select(vec4<f32>(0.0), kv_unpack(k[d]), key <= item.last);
-                let k1 = select(vec4<f32>(0.0), kv_unpack(k[d + dims]), key + 1u <= item.last);
-                let k2 = select(vec4<f32>(0.0), kv_unpack(k[d + 2u * dims]), key + 2u <= item.last);
-                let k3 = select(vec4<f32>(0.0), kv_unpack(k[d + 3u * dims]), key + 3u <= item.last);
+            for (var d = k_at; d < k_at + octs; d++) {
+                let k0 = attention_key(d, key <= item.last);
+                let k1 = attention_key(d + octs, key + 1u <= item.last);
+                let k2 = attention_key(d + 2u * octs, key + 2u <= item.last);
+                let k3 = attention_key(d + 3u * octs, key + 3u <= item.last);
                 for (var i = 0u; i < ATTENTION_SCORES_TILE; i++) {
-                    let query = q[q_from[i] + d];
-                    dot0[i] = fma(query, k0, dot0[i]);
-                    dot1[i] = fma(query, k1, dot1[i]);
-                    dot2[i] = fma(query, k2, dot2[i]);
-                    dot3[i] = fma(query, k3, dot3[i]);
+                    let q0 = q[q_from[i] + 2u * d];
+                    let q1 = q[q_from[i] + 2u * d + 1u];
+                    dot0[i] = fma(q1, k0[1], fma(q0, k0[0], dot0[i]));
+                    dot1[i] = fma(q1, k1[1], fma(q0, k1[0], dot1[i]));
+                    dot2[i] = fma(q1, k2[1], fma(q0, k2[0], dot2[i]));
+                    dot3[i] = fma(q1, k3[1], fma(q0, k3[0], dot3[i]));
                 }
             }
             for (var i = 0u; i < ATTENTION_SCORES_TILE; i++) {

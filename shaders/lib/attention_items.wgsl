@@ -40,8 +40,8 @@ fn attention_scores_at(item: AttentionItem, row: u32) -> u32 {
     return item.scores_at + ((row / item.heads) * params.num_heads + head) * item.quads;
 }
 
-// Where the keys (and values) of a page begin, in units of four dims.
+// Where the keys (and values) of a page begin, in units of eight dims.
 fn attention_page(item: AttentionItem, page: u32) -> u32 {
     let in_slab = min(step_meta[item.table_at + page] - params.first_page, params.num_pages - 1u);
-    return (in_slab * params.num_kv_heads + item.kv_head) * 4u * params.head_dim;
+    return (in_slab * params.num_kv_heads + item.kv_head) * 2u * params.head_dim;
 }

@@ -22,7 +22,7 @@ params! {
         pub num_heads: u32,
         /// Key heads.
         pub num_kv_heads: u32,
-        /// Dims of a head, a multiple of 4.
+        /// Dims of a head, a multiple of 8.
         pub head_dim: u32,
         /// The most query heads of a workgroup.
         pub chunk_heads: u32,
@@ -44,7 +44,7 @@ const PARTS: &[Part] = &[
 /// The kernel.
 pub static ATTENTION: Kernel = Kernel::new::<AttentionParams>("attention", PARTS);
 
-/// Rows that an invocation can hold four dims of, each with its part.
+/// Rows that an invocation can hold eight dims of, each with its part.
 static ROWS: [(usize, Part); 2] = [
     (1, wgsl!("attention/rows_1.wgsl")),
     (4, wgsl!("attention/rows_4.wgsl")),
@@ -55,8 +55,8 @@ const WG: usize = 64;
 /// The most rows (token, query head) of a workgroup, where its invocations could hold more: more
 /// items keep more workgroups busy.
 const MAX_ROWS: usize = 16;
-/// The widest head: a row's dims are held by one workgroup.
-pub const MAX_HEAD_DIM: usize = 4 * WG;
+/// The widest head.
+pub const MAX_HEAD_DIM: usize = 256;
 
 /// What stays the same over all steps of a model.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ pub struct AttentionShape {
     pub num_heads: usize,
     /// Key and value heads.
     pub num_kv_heads: usize,
-    /// Dims of a head: a multiple of 4 up to [`MAX_HEAD_DIM`].
+    /// Dims of a head: a multiple of 8 up to [`MAX_HEAD_DIM`].
     pub head_dim: usize,
     /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
     pub scale: f32,
@@ -74,7 +74,7 @@ pub struct AttentionShape {
 impl AttentionShape {
     /// Rows that a workgroup can hold.
     fn tile_rows(&self) -> usize {
-        MAX_ROWS.min(ROWS[ROWS.len() - 1].0 * (WG / (self.head_dim / 4)))
+        MAX_ROWS.min(ROWS[ROWS.len() - 1].0 * (WG / (self.head_dim / 8)))
     }
 
     /// Query heads of a workgroup, all of one key head.
@@ -120,7 +120,7 @@ impl AttentionShape {
             self.num_kv_heads
         );
         assert!(
-            self.head_dim > 0 && self.head_dim <= MAX_HEAD_DIM && self.head_dim.is_multiple_of(4),
+            self.head_dim > 0 && self.head_dim <= MAX_HEAD_DIM && self.head_dim.is_multiple_of(8),
             "head_dim {}",
             self.head_dim
         );

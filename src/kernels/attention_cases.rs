@@ -245,7 +245,7 @@ pub fn attention() -> Vec<Case> {
         (16, 1, 64),
         (32, 1, 32),
         (20, 1, 256),
-        (3, 1, 36),
+        (3, 1, 40),
     ];
     // contexts of 1, 15, 16, 17, 255, 256, 257 and 600 as single tokens
     let single = [
@@ -398,7 +398,7 @@ pub fn scores() -> Vec<Case> {
     let batches = [
         ((1, 1, 32), &[(0, 1), (16, 1)][..]),
         ((9, 3, 64), &[(3, 5), (1100, 1)][..]),
-        ((20, 1, 36), &[(250, 9), (0, 2)][..]),
+        ((20, 1, 40), &[(250, 9), (0, 2)][..]),
         ((8, 2, 128), &[(30, 17)][..]),
     ];
     let mut all = Vec::new();
@@ -481,8 +481,8 @@ fn scores_case(
 /// One split and many, slots in any order and at any distance, splits that add nothing.
 pub fn merge() -> Vec<Case> {
     let shapes = [
-        (1, 1, 4, 1),
-        (2, 3, 36, 3),
+        (1, 1, 8, 1),
+        (2, 3, 40, 3),
         (5, 9, 64, 3),
         (3, 8, 128, 17),
         (2, 2, 256, 64),
