@@ -3,7 +3,7 @@
 
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Recorder, Tensor};
 use nelumbo::kernels::attention::{self, AttentionShape, Scratch};
-use nelumbo::kernels::attention_cases::Batch;
+use nelumbo::kernels::attention_batch::Batch;
 use nelumbo::kernels::attention_merge;
 use nelumbo::kv::{KvFormat, KvSlab, PageGeometry};
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 //! reference, `record`, cases.
 
 pub mod attention;
+pub mod attention_batch;
 pub mod attention_cases;
 pub mod attention_merge;
 pub mod attention_plan;
