@@ -83,21 +83,37 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
         }
         let end_page = min((split + 1u) * 16u, item.end_page);
         for (var page = split * 16u; page < end_page; page++) {
-            var keep: array<f32, ROWS>;
-            var sum: array<vec4<f32>, ROWS>;
+            var p: array<vec4<f32>, 4u * ROWS>; // 16 keys of each row
             for (var i = 0u; i < ROWS; i++) {
-                var top = vec4<f32>(m[i]);
-                for (var four = page * 4u; four < page * 4u + 4u; four++) {
-                    let seen = attention_visible(four * 4u, position[i]);
-                    top = max(top, select(vec4<f32>(SOFTMAX_MASKED), scores[scores_at[i] + four], seen));
-                }
-                let new_m = max(max(top.x, top.y), max(top.z, top.w));
-                keep[i] = softmax_rescale(m[i], new_m);
+                let at = scores_at[i] + page * 4u;
+                let key = page * 16u;
+                let own0 = attention_visible(key, position[i]);
+                let own1 = attention_visible(key + 4u, position[i]);
+                let own2 = attention_visible(key + 8u, position[i]);
+                let own3 = attention_visible(key + 12u, position[i]);
+                let s0 = select(vec4<f32>(SOFTMAX_MASKED), scores[at], own0);
+                let s1 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 1u], own1);
+                let s2 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 2u], own2);
+                let s3 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 3u], own3);
+                let top = max(max(s0, s1), max(s2, s3));
+                let new_m = max(max(m[i], max(top.x, top.y)), max(top.z, top.w));
+                let keep = softmax_rescale(m[i], new_m);
+                let p0 = select(vec4<f32>(0.0), exp2(s0 - new_m), own0);
+                let p1 = select(vec4<f32>(0.0), exp2(s1 - new_m), own1);
+                let p2 = select(vec4<f32>(0.0), exp2(s2 - new_m), own2);
+                let p3 = select(vec4<f32>(0.0), exp2(s3 - new_m), own3);
+                let sum = ((p0 + p1) + p2) + p3;
+                p[i * 4u] = p0;
+                p[i * 4u + 1u] = p1;
+                p[i * 4u + 2u] = p2;
+                p[i * 4u + 3u] = p3;
                 m[i] = new_m;
-                o[i] = mat2x4<f32>(o[i][0] * keep[i], o[i][1] * keep[i]);
-                sum[i] = vec4<f32>(0.0);
+                l[i] = fma(l[i], keep, (sum.x + sum.y) + (sum.z + sum.w));
+                o[i] = mat2x4<f32>(o[i][0] * keep, o[i][1] * keep);
             }
             var v_at = attention_page(item, page) + oct;
+            // Counted from page * 4, so that it is not unrolled: lavapipe's code would outgrow the
+            // instruction cache.
             for (var four = page * 4u; four < page * 4u + 4u; four++) {
                 let seen = attention_visible(four * 4u, item.last);
                 let v0 = attention_value(v_at, seen.x);
@@ -107,16 +123,12 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
                 v_at += 4u * octs;
                 for (var i = 0u; i < ROWS; i++) {
                     let own = attention_visible(four * 4u, position[i]);
-                    let p = select(vec4<f32>(0.0), exp2(scores[scores_at[i] + four] - m[i]), own);
-                    sum[i] += p;
-                    o[i] = attention_add(o[i], p.x, v0, own.x);
-                    o[i] = attention_add(o[i], p.y, v1, own.y);
-                    o[i] = attention_add(o[i], p.z, v2, own.z);
-                    o[i] = attention_add(o[i], p.w, v3, own.w);
+                    let p4 = p[i * 4u + four % 4u];
+                    o[i] = attention_add(o[i], p4.x, v0, own.x);
+                    o[i] = attention_add(o[i], p4.y, v1, own.y);
+                    o[i] = attention_add(o[i], p4.z, v2, own.z);
+                    o[i] = attention_add(o[i], p4.w, v3, own.w);
                 }
-            }
-            for (var i = 0u; i < ROWS; i++) {
-                l[i] = fma(l[i], keep[i], (sum[i].x + sum[i].y) + (sum[i].z + sum[i].w));
             }
         }
         for (var i = 0u; i < ROWS; i++) {
