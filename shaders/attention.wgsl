@@ -1,225 +1,162 @@
-// Causal attention over paged keys and values, any number of query heads to a key head.
-//   out[t, h] = sum_j p_j v[j, h / G],  p = softmax over j <= position[t] of q[t, h] . k[j, h / G] * scale
+// Causal attention over paged values, from the scores that attention_scores left.
+//   out[t, h] = sum_j p_j v[j, h / G],  p = softmax over j <= position[t] of scores[t, h, j]
 //
-// Shapes   q, out: [num_tokens, num_heads, head_dim] f32; k, v: [page][kv_head][16][head_dim];
-//          partials: [slot][head][head_dim + 4] f32: unnormalised result, then m, l, 0, 0.
-// Items    eight words each in step_meta from items_at on; all pages an item reads are in this slab:
-//            0 token0      first row of q and out     4 first_split  split s is keys 256 s ..
-//            1 num_tokens  rows, of one sequence      5 num_splits   splits to walk
-//            2 position0   position of token0         6 slot0        row of partials of token0
-//            3 table_at    page table, in step_meta   7 partial      1: write the state of the one
-//                                                                       split; 0: fold, write out
-// Order    inside a split, pages ascending: m = max(m, page's), l and o rescaled, then l += sum of
-//          the page, o += p v key by key; scores are one vec4 fma per four dims ascending, then
-//          (x + y) + (z + w), then the scale. Splits are folded by lib/softmax. A row's bits depend
-//          on its position and the cache alone; masked keys, pages and splits are exact no-ops.
-// Dispatch x, y: items; z: kv heads times chunks of their query heads. A workgroup has up to 16 rows
-//          (token, query head) and takes 64 keys at a time: invocations are keys in the scores,
-//          (row, page) in the softmax, (row, four dims) in the sum of values.
-// Parts    kv/*, attention/pieces_*, lib/softmax
+// Shapes   scores: laid out by the items (lib/attention_items); v: [page][kv_head][16][head_dim];
+//          out: [num_tokens, num_heads, head_dim] f32; partials: [slot][head][head_dim + 4] f32, an
+//          unnormalised result and then m, l, 0, 0.
+// Order    inside a split, pages ascending: m = max(m, page's), l and o rescaled, then o += p v key
+//          by key; the page's sum of p is (x + y) + (z + w) of four sums over every fourth key.
+//          Splits are folded by lib/softmax. A row's bits depend on its position and the cache alone;
+//          masked keys, pages and splits are exact no-ops.
+// Dispatch x, y: items; z: chunks of query heads. An invocation has eight dims of ROWS rows (token,
+//          query head) and finds their p itself: that repeats every exp2 for each eight dims, and
+//          saves all barriers.
+// Parts    kv/*, attention/rows_*, lib/softmax, lib/attention_items
 const ATTENTION_WG: u32 = 64u;
-const ATTENTION_ROWS: u32 = 16u;
-const ATTENTION_KEYS: u32 = 64u; // four pages
+const ATTENTION_FOLD: u32 = 0xFFFFFFFFu;
 
 struct Params {
     items_at: u32, num_items: u32, num_heads: u32, num_kv_heads: u32, head_dim: u32,
     chunk_heads: u32, first_page: u32, num_pages: u32, scale_log2e: f32,
 }
 
-@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> step_meta: array<u32>;
-@group(0) @binding(2) var<storage, read> k: array<KvQuad>;
-@group(0) @binding(3) var<storage, read> v: array<KvQuad>;
-@group(0) @binding(4) var<storage, read_write> partials: array<vec4<f32>>;
-@group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> step_meta: array<u32>;
+@group(0) @binding(1) var<storage, read> scores: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> v: array<KvOct>;
+@group(0) @binding(3) var<storage, read_write> partials: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read_write> out: array<vec4<f32>>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-var<workgroup> scores: array<f32, 1024>;     // [row][key], then p
-var<workgroup> page_max: array<f32, 64>;     // [row][page of the four]
-var<workgroup> page_sum: array<f32, 64>;
-var<workgroup> page_keep: array<f32, 64>;
-var<workgroup> row_head: array<u32, 16>;     // token * num_heads + head
-var<workgroup> row_position: array<u32, 16>;
-var<workgroup> row_m: array<f32, 16>;        // of the split at hand
-var<workgroup> row_l: array<f32, 16>;
-var<workgroup> folds: array<SoftmaxFold, 16>;
-
-// Where the keys (and values) of `key`'s page begin for `kv_head`, in units of four dims.
-fn attention_page(table_at: u32, key: u32, kv_head: u32) -> u32 {
-    let page = min(step_meta[table_at + key / 16u] - params.first_page, params.num_pages - 1u);
-    return (page * params.num_kv_heads + kv_head) * 4u * params.head_dim;
+// Which of four keys a row may see.
+fn attention_visible(key: u32, position: u32) -> vec4<bool> {
+    return vec4<u32>(key, key + 1u, key + 2u, key + 3u) <= vec4<u32>(position);
 }
 
-fn attention_join(dot: vec4<f32>) -> f32 {
-    return ((dot.x + dot.y) + (dot.z + dot.w)) * params.scale_log2e;
+fn attention_value(at: u32, seen: bool) -> mat2x4<f32> {
+    let value = kv_unpack(v[at]);
+    return mat2x4<f32>(select(vec4<f32>(0.0), value[0], seen), select(vec4<f32>(0.0), value[1], seen));
 }
 
-// Scores of all rows for one key. Keys past `last` hold anything, even NaN.
-fn attention_scores(lane: u32, key: u32, last: u32, rows: u32, table_at: u32, kv_head: u32) {
-    let quads = params.head_dim / 4u;
-    let k_at = attention_page(table_at, min(key, last), kv_head) + (key % 16u) * quads;
-    for (var row = 0u; row < rows; row += 4u) {
-        let q0 = row_head[row] * quads;
-        let q1 = row_head[row + 1u] * quads;
-        let q2 = row_head[row + 2u] * quads;
-        let q3 = row_head[row + 3u] * quads;
-        var dot0 = vec4<f32>(0.0);
-        var dot1 = vec4<f32>(0.0);
-        var dot2 = vec4<f32>(0.0);
-        var dot3 = vec4<f32>(0.0);
-        for (var d = 0u; d < quads; d++) {
-            let key_quad = select(vec4<f32>(0.0), kv_unpack(k[k_at + d]), key <= last);
-            dot0 = fma(q[q0 + d], key_quad, dot0);
-            dot1 = fma(q[q1 + d], key_quad, dot1);
-            dot2 = fma(q[q2 + d], key_quad, dot2);
-            dot3 = fma(q[q3 + d], key_quad, dot3);
-        }
-        let at = row * ATTENTION_KEYS + lane;
-        scores[at] = select(SOFTMAX_MASKED, attention_join(dot0), key <= row_position[row]);
-        scores[at + 64u] = select(SOFTMAX_MASKED, attention_join(dot1), key <= row_position[row + 1u]);
-        scores[at + 128u] = select(SOFTMAX_MASKED, attention_join(dot2), key <= row_position[row + 2u]);
-        scores[at + 192u] = select(SOFTMAX_MASKED, attention_join(dot3), key <= row_position[row + 3u]);
-    }
-}
-
-// Turns a page's scores of one row into p, under the maximum of all pages up to it.
-fn attention_weights(lane: u32, first_key: u32) {
-    let row = lane / 4u;
-    var before = row_m[row];
-    for (var page = row * 4u; page < lane; page++) {
-        before = max(before, page_max[page]);
-    }
-    let top = max(before, page_max[lane]);
-    var sum = 0.0;
-    for (var i = 0u; i < 16u; i++) {
-        let p = select(0.0, exp2(scores[lane * 16u + i] - top), first_key + i <= row_position[row]);
-        scores[lane * 16u + i] = p;
-        sum += p;
-    }
-    page_sum[lane] = sum;
-    page_keep[lane] = softmax_rescale(before, top);
+fn attention_add(o: mat2x4<f32>, p: f32, value: mat2x4<f32>, seen: bool) -> mat2x4<f32> {
+    return mat2x4<f32>(select(o[0], fma(vec4<f32>(p), value[0], o[0]), seen),
+                       select(o[1], fma(vec4<f32>(p), value[1], o[1]), seen));
 }
 
 @compute @workgroup_size(ATTENTION_WG)
 fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
              @builtin(num_workgroups) workgroups: vec3<u32>,
              @builtin(local_invocation_index) lane: u32) {
-    let item = workgroup.y * workgroups.x + workgroup.x;
-    let at = params.items_at + min(item, params.num_items - 1u) * 8u;
-    let token0 = step_meta[at];
-    let num_tokens = step_meta[at + 1u];
-    let position0 = step_meta[at + 2u];
-    let table_at = step_meta[at + 3u];
-    let first_split = step_meta[at + 4u];
-    // Workgroups past the last item walk nothing: barriers follow, so they may not return.
-    let num_splits = select(0u, step_meta[at + 5u], item < params.num_items);
-    let slot0 = step_meta[at + 6u];
-    let partial = step_meta[at + 7u] == 1u;
-
-    let group_heads = params.num_heads / params.num_kv_heads;
-    let chunks = (group_heads + params.chunk_heads - 1u) / params.chunk_heads;
-    let kv_head = workgroup.z / chunks;
-    let first_head = (workgroup.z % chunks) * params.chunk_heads;
-    let heads = min(params.chunk_heads, group_heads - first_head);
-    let rows = num_tokens * heads;
-    let last = position0 + num_tokens - 1u;
-    if (lane < ATTENTION_ROWS) {
-        let row = min(lane, rows - 1u);
-        row_head[lane] = (token0 + row / heads) * params.num_heads + kv_head * group_heads + first_head + row % heads;
-        row_position[lane] = position0 + row / heads;
-        row_m[lane] = SOFTMAX_MASKED;
-        row_l[lane] = 0.0;
-        folds[lane] = SoftmaxFold(SOFTMAX_MASKED, 0.0, 1.0, 0.0);
+    let index = workgroup.y * workgroups.x + workgroup.x;
+    let octs = params.head_dim / 8u;
+    let oct = lane % octs;
+    let row0 = lane / octs * ROWS;
+    if (index >= params.num_items || lane / octs >= ATTENTION_WG / octs) {
+        return;
     }
-    workgroupBarrier();
-
-    // Lanes side by side have the dims of one row; each holds PIECES rows of its four dims.
-    let quads = params.head_dim / 4u;
-    let rows_at_once = ATTENTION_WG / quads;
-    let quad = lane % quads;
-    var piece_row: array<u32, PIECES>;
-    var piece_position: array<u32, PIECES>;
-    var o: array<vec4<f32>, PIECES>;
-    var folded: array<vec4<f32>, PIECES>;
-    for (var i = 0u; i < PIECES; i++) {
-        piece_row[i] = min(lane / quads + i * rows_at_once, rows - 1u);
-        piece_position[i] = row_position[piece_row[i]];
-        o[i] = vec4<f32>(0.0);
-        folded[i] = vec4<f32>(0.0);
+    let item = attention_item(index, workgroup.z);
+    if (row0 >= item.rows) {
+        return;
     }
 
-    for (var split = first_split; split < first_split + num_splits; split++) {
-        let end = min((split + 1u) * 256u, last + 1u);
-        for (var step = split * 256u; step < end; step += ATTENTION_KEYS) {
-            attention_scores(lane, step + lane, last, rows, table_at, kv_head);
-            workgroupBarrier();
-            if (lane < rows * 4u) {
-                var top = SOFTMAX_MASKED;
-                for (var i = 0u; i < 16u; i++) {
-                    top = max(top, scores[lane * 16u + i]);
-                }
-                page_max[lane] = top;
-            }
-            workgroupBarrier();
-            if (lane < rows * 4u) {
-                attention_weights(lane, step + (lane % 4u) * 16u);
-            }
-            workgroupBarrier();
+    var position: array<u32, ROWS>;
+    var scores_at: array<u32, ROWS>; // minus the first page's
+    var m: array<f32, ROWS>;
+    var l: array<f32, ROWS>;
+    var o: array<mat2x4<f32>, ROWS>;
+    var folded_m: array<f32, ROWS>;
+    var folded_l: array<f32, ROWS>;
+    var folded: array<mat2x4<f32>, ROWS>;
+    for (var i = 0u; i < ROWS; i++) {
+        let row = min(row0 + i, item.rows - 1u);
+        position[i] = item.position0 + row / item.heads;
+        scores_at[i] = attention_scores_at(item, row) - item.first_split * 64u;
+        folded_m[i] = SOFTMAX_MASKED;
+        folded_l[i] = 0.0;
+        folded[i] = mat2x4<f32>();
+    }
 
-            if (lane < rows) {
-                for (var page = lane * 4u; page < lane * 4u + 4u; page++) {
-                    row_l[lane] = fma(row_l[lane], page_keep[page], page_sum[page]);
-                    row_m[lane] = max(row_m[lane], page_max[page]);
-                }
-            }
-            for (var page = 0u; page < 4u; page++) {
-                let first_key = step + page * 16u;
-                if (first_key >= end) {
-                    break;
-                }
-                for (var i = 0u; i < PIECES; i++) {
-                    o[i] *= page_keep[piece_row[i] * 4u + page];
-                }
-                let v_at = attention_page(table_at, first_key, kv_head) + quad;
-                for (var slot = 0u; slot < 16u; slot++) {
-                    let key = first_key + slot;
-                    let value = select(vec4<f32>(0.0), kv_unpack(v[v_at + slot * quads]), key <= last);
-                    for (var i = 0u; i < PIECES; i++) {
-                        let p = scores[piece_row[i] * ATTENTION_KEYS + page * 16u + slot];
-                        o[i] = select(o[i], fma(vec4<f32>(p), value, o[i]), key <= piece_position[i]);
-                    }
-                }
-            }
-            workgroupBarrier();
+    for (var split = item.first_split; split < item.first_split + item.num_splits; split++) {
+        for (var i = 0u; i < ROWS; i++) {
+            m[i] = SOFTMAX_MASKED;
+            l[i] = 0.0;
+            o[i] = mat2x4<f32>();
         }
-
-        if (lane < ATTENTION_ROWS && !partial) {
-            folds[lane] = softmax_fold(folds[lane].m, folds[lane].l, row_m[lane], row_l[lane]);
-            row_m[lane] = SOFTMAX_MASKED;
-            row_l[lane] = 0.0;
-        }
-        workgroupBarrier();
-        if (!partial) {
-            for (var i = 0u; i < PIECES; i++) {
-                let fold = folds[piece_row[i]];
-                folded[i] = softmax_fold_values(folded[i], o[i], fold.keep, fold.add);
-                o[i] = vec4<f32>(0.0);
+        let end_page = min((split + 1u) * 16u, item.end_page);
+        for (var page = split * 16u; page < end_page; page++) {
+            var p: array<vec4<f32>, 4u * ROWS>; // 16 keys of each row
+            for (var i = 0u; i < ROWS; i++) {
+                let at = scores_at[i] + page * 4u;
+                let key = page * 16u;
+                let own0 = attention_visible(key, position[i]);
+                let own1 = attention_visible(key + 4u, position[i]);
+                let own2 = attention_visible(key + 8u, position[i]);
+                let own3 = attention_visible(key + 12u, position[i]);
+                let s0 = select(vec4<f32>(SOFTMAX_MASKED), scores[at], own0);
+                let s1 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 1u], own1);
+                let s2 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 2u], own2);
+                let s3 = select(vec4<f32>(SOFTMAX_MASKED), scores[at + 3u], own3);
+                let top = max(max(s0, s1), max(s2, s3));
+                let new_m = max(max(m[i], max(top.x, top.y)), max(top.z, top.w));
+                let keep = softmax_rescale(m[i], new_m);
+                let p0 = select(vec4<f32>(0.0), exp2(s0 - new_m), own0);
+                let p1 = select(vec4<f32>(0.0), exp2(s1 - new_m), own1);
+                let p2 = select(vec4<f32>(0.0), exp2(s2 - new_m), own2);
+                let p3 = select(vec4<f32>(0.0), exp2(s3 - new_m), own3);
+                let sum = ((p0 + p1) + p2) + p3;
+                p[i * 4u] = p0;
+                p[i * 4u + 1u] = p1;
+                p[i * 4u + 2u] = p2;
+                p[i * 4u + 3u] = p3;
+                m[i] = new_m;
+                l[i] = fma(l[i], keep, (sum.x + sum.y) + (sum.z + sum.w));
+                o[i] = mat2x4<f32>(o[i][0] * keep, o[i][1] * keep);
             }
+            var v_at = attention_page(item, page) + oct;
+            // Counted from page * 4, so that it is not unrolled: lavapipe's code would outgrow the
+            // instruction cache.
+            for (var four = page * 4u; four < page * 4u + 4u; four++) {
+                let seen = attention_visible(four * 4u, item.last);
+                let v0 = attention_value(v_at, seen.x);
+                let v1 = attention_value(v_at + octs, seen.y);
+                let v2 = attention_value(v_at + 2u * octs, seen.z);
+                let v3 = attention_value(v_at + 3u * octs, seen.w);
+                v_at += 4u * octs;
+                for (var i = 0u; i < ROWS; i++) {
+                    let own = attention_visible(four * 4u, position[i]);
+                    let p4 = p[i * 4u + four % 4u];
+                    o[i] = attention_add(o[i], p4.x, v0, own.x);
+                    o[i] = attention_add(o[i], p4.y, v1, own.y);
+                    o[i] = attention_add(o[i], p4.z, v2, own.z);
+                    o[i] = attention_add(o[i], p4.w, v3, own.w);
+                }
+            }
+        }
+        for (var i = 0u; i < ROWS; i++) {
+            let fold = softmax_fold(folded_m[i], folded_l[i], m[i], l[i]);
+            folded_m[i] = fold.m;
+            folded_l[i] = fold.l;
+            folded[i] = mat2x4<f32>(softmax_fold_values(folded[i][0], o[i][0], fold.keep, fold.add),
+                                    softmax_fold_values(folded[i][1], o[i][1], fold.keep, fold.add));
         }
     }
 
-    for (var i = 0u; i < PIECES; i++) {
-        let row = lane / quads + i * rows_at_once;
-        if (lane / quads < rows_at_once && row < rows && num_splits > 0u) {
-            let head_row = row_head[row];
-            if (partial) {
-                let to = (slot0 + row / heads) * params.num_heads + head_row % params.num_heads;
-                partials[to * (quads + 1u) + quad] = o[i];
-                if (quad == 0u) {
-                    partials[to * (quads + 1u) + quads] = vec4<f32>(row_m[row], row_l[row], 0.0, 0.0);
-                }
+    for (var i = 0u; i < ROWS; i++) {
+        let row = row0 + i;
+        if (row < item.rows) {
+            let token = row / item.heads;
+            let head = item.first_head + row % item.heads;
+            if (item.slot0 == ATTENTION_FOLD) {
+                let to = ((item.token0 + token) * params.num_heads + head) * octs * 2u + oct * 2u;
+                out[to] = softmax_normalise(folded[i][0], folded_l[i]);
+                out[to + 1u] = softmax_normalise(folded[i][1], folded_l[i]);
             } else {
-                out[head_row * quads + quad] = softmax_normalise(folded[i], folds[row].l);
+                // the one split's own state, not folded into the empty one
+                let to = ((item.slot0 + token) * params.num_heads + head) * (octs * 2u + 1u);
+                partials[to + oct * 2u] = o[i][0];
+                partials[to + oct * 2u + 1u] = o[i][1];
+                if (oct == 0u) {
+                    partials[to + octs * 2u] = vec4<f32>(m[i], l[i], 0.0, 0.0);
+                }
             }
         }
     }

@@ -4,15 +4,15 @@
 //! One kernel for single tokens, chunks and whole prompts: a row of the result depends on its
 //! position and the cache, never on the items that [`attention_plan`](super::attention_plan) makes.
 
-use super::attention_cases;
 use super::case::Case;
+use super::{attention_cases, attention_scores};
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::{params, wgsl};
 
 params! {
-    /// Checked against `Params` in `shaders/attention.wgsl`.
+    /// Checked against `Params` in `shaders/attention.wgsl`, and in `shaders/attention_scores.wgsl`.
     pub struct AttentionParams {
         /// Where the items begin in the step's metadata.
         pub items_at: u32,
@@ -22,7 +22,7 @@ params! {
         pub num_heads: u32,
         /// Key heads.
         pub num_kv_heads: u32,
-        /// Dims of a head, a multiple of 4.
+        /// Dims of a head, a multiple of 8.
         pub head_dim: u32,
         /// The most query heads of a workgroup.
         pub chunk_heads: u32,
@@ -35,23 +35,28 @@ params! {
     }
 }
 
-const PARTS: &[Part] = &[wgsl!("lib/softmax.wgsl"), wgsl!("attention.wgsl")];
+const PARTS: &[Part] = &[
+    wgsl!("lib/softmax.wgsl"),
+    wgsl!("lib/attention_items.wgsl"),
+    wgsl!("attention.wgsl"),
+];
 
 /// The kernel.
 pub static ATTENTION: Kernel = Kernel::new::<AttentionParams>("attention", PARTS);
 
-/// Pieces (four dims of a row) that an invocation can hold, each with its part.
-static PIECES: [(usize, Part); 3] = [
-    (1, wgsl!("attention/pieces_1.wgsl")),
-    (4, wgsl!("attention/pieces_4.wgsl")),
-    (8, wgsl!("attention/pieces_8.wgsl")),
+/// Rows that an invocation can hold eight dims of, each with its part.
+static ROWS: [(usize, Part); 2] = [
+    (1, wgsl!("attention/rows_1.wgsl")),
+    (4, wgsl!("attention/rows_4.wgsl")),
 ];
 
-/// Invocations of a workgroup and its most rows, as in the shader.
+/// Invocations of a workgroup, as in the shader.
 const WG: usize = 64;
+/// The most rows (token, query head) of a workgroup, where its invocations could hold more: more
+/// items keep more workgroups busy.
 const MAX_ROWS: usize = 16;
-/// The widest head: a row's dims are held by one workgroup.
-pub const MAX_HEAD_DIM: usize = 4 * WG;
+/// The widest head.
+pub const MAX_HEAD_DIM: usize = 256;
 
 /// What stays the same over all steps of a model.
 #[derive(Clone, Copy, Debug)]
@@ -60,20 +65,16 @@ pub struct AttentionShape {
     pub num_heads: usize,
     /// Key and value heads.
     pub num_kv_heads: usize,
-    /// Dims of a head: a multiple of 4 up to [`MAX_HEAD_DIM`].
+    /// Dims of a head: a multiple of 8 up to [`MAX_HEAD_DIM`].
     pub head_dim: usize,
     /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
     pub scale: f32,
 }
 
 impl AttentionShape {
-    /// Rows (token, query head) that are held at once when each invocation holds one piece.
-    fn rows_at_once(&self) -> usize {
-        WG / (self.head_dim / 4)
-    }
-
+    /// Rows that a workgroup can hold.
     fn tile_rows(&self) -> usize {
-        MAX_ROWS.min(PIECES[PIECES.len() - 1].0 * self.rows_at_once())
+        MAX_ROWS.min(ROWS[ROWS.len() - 1].0 * (WG / (self.head_dim / 8)))
     }
 
     /// Query heads of a workgroup, all of one key head.
@@ -97,6 +98,20 @@ impl AttentionShape {
         [slots, self.num_heads, self.head_dim + 4]
     }
 
+    pub(super) fn params(&self, slab: &KvSlab, items: Items) -> AttentionParams {
+        AttentionParams {
+            items_at: items.at as u32,
+            num_items: items.count as u32,
+            num_heads: self.num_heads as u32,
+            num_kv_heads: self.num_kv_heads as u32,
+            head_dim: self.head_dim as u32,
+            chunk_heads: self.chunk_heads() as u32,
+            first_page: slab.first_page,
+            num_pages: slab.num_pages as u32,
+            scale_log2e: (f64::from(self.scale) * std::f64::consts::LOG2_E) as f32,
+        }
+    }
+
     pub(super) fn check(&self) {
         assert!(
             self.num_kv_heads > 0 && self.num_heads.is_multiple_of(self.num_kv_heads),
@@ -105,7 +120,7 @@ impl AttentionShape {
             self.num_kv_heads
         );
         assert!(
-            self.head_dim > 0 && self.head_dim <= MAX_HEAD_DIM && self.head_dim.is_multiple_of(4),
+            self.head_dim > 0 && self.head_dim <= MAX_HEAD_DIM && self.head_dim.is_multiple_of(8),
             "head_dim {}",
             self.head_dim
         );
@@ -158,9 +173,18 @@ pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f32) -> (Vec<f6
     (out, 2.0 * max_value * (off / sum + rounding) + 1e-30)
 }
 
+/// Tensors that hold what items leave for the next dispatch; any number of layers can share them.
+#[derive(Clone, Copy)]
+pub struct Scratch<'a> {
+    /// `[scores_len]` f32, as the plan was told.
+    pub scores: &'a Tensor,
+    /// [`AttentionShape::partials_dims`] f32.
+    pub partials: &'a Tensor,
+}
+
 /// Computes `items`, all of whose pages are in `slab`: from `q: [.., num_heads * head_dim]` into
-/// `out` of the same shape, or for items that are partial into `partials`
-/// ([`AttentionShape::partials_dims`]).
+/// `out` of the same shape, or for items that are partial into the scratch. Two dispatches: the
+/// scores, then this kernel.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is one tensor or one choice"
@@ -172,78 +196,49 @@ pub fn record(
     q: &Tensor,
     step_meta: &Tensor,
     items: Items,
-    partials: &Tensor,
+    scratch: Scratch,
     out: &Tensor,
 ) {
-    shape.check();
-    let [num_pages, num_kv_heads, page_size, head_dim] = slab.k.dims();
-    assert_eq!(
-        (num_pages, num_kv_heads, page_size, head_dim),
-        (
-            slab.num_pages,
-            shape.num_kv_heads,
-            PAGE_SIZE,
-            shape.head_dim
-        ),
-        "shape of the slab"
-    );
-    let [_, q_width] = q.dims();
-    let [_, out_width] = out.dims();
-    let width = shape.num_heads * head_dim;
-    assert_eq!((q_width, out_width), (width, width), "columns of q and out");
-    let [slots, ..] = partials.dims::<3>();
-    assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
-    assert!(
-        items.max_tokens <= shape.tile_tokens(),
-        "items of {} tokens",
-        items.max_tokens
-    );
     if items.count == 0 {
         return;
     }
+    attention_scores::record(rec, shape, slab, q, step_meta, items, scratch.scores);
+    let [_, width] = out.dims();
+    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");
+    let [slots, ..] = scratch.partials.dims::<3>();
+    assert_eq!(
+        scratch.partials.dims(),
+        shape.partials_dims(slots),
+        "partials"
+    );
     let [x, y, _] = grid(items.count);
     rec.dispatch(
-        &variant(shape, items.max_tokens, KvFormat::of(slab.k.dtype())),
+        &variant(shape, items, KvFormat::of(slab.v.dtype())),
         &[
-            ("q", q),
             ("step_meta", step_meta),
-            ("k", &slab.k),
+            ("scores", scratch.scores),
             ("v", &slab.v),
-            ("partials", partials),
+            ("partials", scratch.partials),
             ("out", out),
         ],
-        AttentionParams {
-            items_at: items.at as u32,
-            num_items: items.count as u32,
-            num_heads: shape.num_heads as u32,
-            num_kv_heads: shape.num_kv_heads as u32,
-            head_dim: head_dim as u32,
-            chunk_heads: shape.chunk_heads() as u32,
-            first_page: slab.first_page,
-            num_pages: slab.num_pages as u32,
-            scale_log2e: (f64::from(shape.scale) * std::f64::consts::LOG2_E) as f32,
-        },
+        shape.params(slab, items),
         [x, y, shape.item_workgroups() as u32],
     );
 }
 
-/// The variant whose invocations hold just enough pieces for items of `max_tokens`.
-fn variant(shape: &AttentionShape, max_tokens: usize, format: KvFormat) -> Variant {
-    let pieces = (max_tokens * shape.chunk_heads()).div_ceil(shape.rows_at_once());
-    let (_, part) = PIECES
-        .iter()
-        .find(|(n, _)| *n >= pieces)
-        .unwrap_or_else(|| panic!("{pieces} pieces for {shape:?}"));
+/// One row to an invocation where an item has no more, else four.
+fn variant(shape: &AttentionShape, items: Items, format: KvFormat) -> Variant {
+    let single = items.max_tokens * shape.chunk_heads() == 1;
+    let (_, part) = &ROWS[usize::from(!single)];
     Variant::new(&ATTENTION).part(format.part()).part(part)
 }
 
-/// Every way to store the cache with every number of pieces.
+/// Every way to store the cache with every number of rows.
 pub fn variants() -> Vec<Variant> {
     KvFormat::ALL
         .iter()
         .flat_map(|format| {
-            PIECES
-                .iter()
+            ROWS.iter()
                 .map(|(_, part)| Variant::new(&ATTENTION).part(format.part()).part(part))
         })
         .collect()

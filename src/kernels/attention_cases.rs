@@ -1,224 +1,13 @@
 //! What attention and its merge must do: batches of ragged sequences over scattered pages, with NaN
 //! in everything that no row may see.
 
-use super::attention::{self, ATTENTION, AttentionShape, Items};
+use super::attention::{self, ATTENTION, AttentionShape, Scratch};
+use super::attention_batch::Batch;
 use super::attention_merge::{self, ATTENTION_MERGE};
-use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan};
-use super::case::{Case, CaseTensor, Data, U};
-use crate::kv::{KvFormat, KvSlab, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
-
-/// Sequences of a step with their cache, made up: what a case uploads, and the bit tests too.
-pub struct Batch {
-    /// Heads and scale.
-    pub shape: AttentionShape,
-    /// How the cache is stored.
-    pub format: KvFormat,
-    /// The pages.
-    pub geometry: PageGeometry,
-    /// `(position of the first token, tokens)` of each sequence.
-    pub sequences: Vec<(usize, usize)>,
-    /// Page tables.
-    pub tables: Vec<Vec<PageId>>,
-    /// `[tokens, num_heads * head_dim]`
-    pub q: Vec<f32>,
-    /// K and V as the device sees them, over all pages: `[page][kv_head][16][head_dim]`.
-    pub kv: [Vec<f32>; 2],
-}
-
-impl Batch {
-    /// Sequences as `(position of the first token, tokens)`. Pages are permuted, and everything but
-    /// the keys and values up to each sequence's last token is NaN.
-    pub fn new(
-        seed: u64,
-        shape: AttentionShape,
-        format: KvFormat,
-        geometry: PageGeometry,
-        sequences: &[(usize, usize)],
-    ) -> Batch {
-        let mut data = Data::new(seed);
-        let num_tokens: usize = sequences.iter().map(|s| s.1).sum();
-        let q = data.normal(num_tokens * shape.num_heads * shape.head_dim);
-        let page_size = shape.num_kv_heads * PAGE_SIZE * shape.head_dim;
-        let mut kv = [(); 2].map(|()| vec![f32::NAN; geometry.num_pages * page_size]);
-        let mut pool = PagePool::new(geometry);
-        let mut tables = Vec::new();
-        for &(position0, tokens) in sequences {
-            let mut table = Vec::new();
-            // a page between sequences stays NaN, and no table is ascending
-            let foreign = pool.extend(&mut Vec::new(), 1);
-            let fits = pool.extend(&mut table, pages_for(position0 + tokens));
-            assert!(foreign && fits, "{geometry:?} holds {sequences:?}");
-            for split in table.chunks_mut(PAGE_SIZE) {
-                split.reverse();
-                let middle = split.len() / 2;
-                split[..middle].rotate_left(middle / 2);
-            }
-            for position in 0..position0 + tokens {
-                let page = table[position / PAGE_SIZE] as usize;
-                for head in 0..shape.num_kv_heads {
-                    let row = (page * shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
-                    for cache in &mut kv {
-                        let values = data.normal(shape.head_dim);
-                        let stored = values.iter().map(|&v| stored(format, v));
-                        let at = row * shape.head_dim;
-                        for (to, value) in cache[at..].iter_mut().zip(stored) {
-                            *to = value;
-                        }
-                    }
-                }
-            }
-            tables.push(table);
-        }
-        Batch {
-            shape,
-            format,
-            geometry,
-            sequences: sequences.to_vec(),
-            tables,
-            q,
-            kv,
-        }
-    }
-
-    /// Rows of `q` and of the result.
-    pub fn num_tokens(&self) -> usize {
-        self.sequences.iter().map(|s| s.1).sum()
-    }
-
-    /// The exact result, and the bound of each element.
-    pub fn expected(&self) -> (Vec<f64>, Vec<f64>) {
-        let AttentionShape {
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            scale,
-        } = self.shape;
-        let (mut values, mut bounds) = (Vec::new(), Vec::new());
-        let mut rows = self.q.chunks(head_dim);
-        for (&(position0, tokens), table) in self.sequences.iter().zip(&self.tables) {
-            let heads: Vec<[Vec<f32>; 2]> = (0..num_kv_heads)
-                .map(|head| [0, 1].map(|which| self.gather(table, head, position0 + tokens, which)))
-                .collect();
-            for position in position0..position0 + tokens {
-                for head in 0..num_heads {
-                    let [k, v] = &heads[head / (num_heads / num_kv_heads)];
-                    let seen = (position + 1) * head_dim;
-                    let q = rows.next().expect("a row for each head");
-                    let (out, bound) = attention::reference(q, &k[..seen], &v[..seen], scale);
-                    bounds.extend(vec![bound; head_dim]);
-                    values.extend(out);
-                }
-            }
-        }
-        (values, bounds)
-    }
-
-    /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
-    fn gather(&self, table: &[PageId], head: usize, num_keys: usize, which: usize) -> Vec<f32> {
-        let dim = self.shape.head_dim;
-        let mut all = Vec::with_capacity(num_keys * dim);
-        for position in 0..num_keys {
-            let page = table[position / PAGE_SIZE] as usize;
-            let row = (page * self.shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
-            all.extend_from_slice(&self.kv[which][row * dim..][..dim]);
-        }
-        all
-    }
-
-    /// The bytes of slab `slab`, of keys (0) or values (1), and its shape.
-    pub fn slab_bytes(&self, slab: usize, which: usize) -> (Vec<u8>, [usize; 4]) {
-        let pages = self.geometry.pages_of(slab);
-        let dims = [
-            pages.len(),
-            self.shape.num_kv_heads,
-            PAGE_SIZE,
-            self.shape.head_dim,
-        ];
-        let page_size: usize = dims[1..].iter().product();
-        let values = &self.kv[which][pages.start as usize * page_size..][..pages.len() * page_size];
-        let bytes = match self.format {
-            KvFormat::F32 => bytemuck::cast_slice(values).to_vec(),
-            KvFormat::F16 => values
-                .iter()
-                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
-                .collect(),
-        };
-        (bytes, dims)
-    }
-
-    /// The step's metadata for the rounds of a plan: page tables, then the lists. `wanted_workgroups`
-    /// and `partial_slots` are the plan's.
-    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize) -> Step {
-        let mut meta = vec![u32::MAX; 5];
-        let mut sequences = Vec::new();
-        let mut token0 = 0;
-        for (&(position0, num_tokens), table) in self.sequences.iter().zip(&self.tables) {
-            sequences.push(PlanSequence {
-                token0,
-                num_tokens,
-                position0,
-                page_table: table,
-                table_at: meta.len(),
-            });
-            meta.extend_from_slice(table);
-            meta.push(u32::MAX); // behind the last page comes none
-            token0 += num_tokens;
-        }
-        let limits = PlanLimits {
-            geometry: self.geometry,
-            tile_tokens: self.shape.tile_tokens(),
-            item_workgroups: self.shape.item_workgroups(),
-            wanted_workgroups,
-            partial_slots,
-        };
-        let rounds = plan(&sequences, &limits)
-            .into_iter()
-            .map(|round| StepRound::new(&round, &mut meta))
-            .collect();
-        Step { meta, rounds }
-    }
-}
-
-/// A plan, written into a step's metadata.
-pub struct Step {
-    /// The metadata.
-    pub meta: Vec<u32>,
-    /// Where the rounds' lists are in it.
-    pub rounds: Vec<StepRound>,
-}
-
-/// One round of a [`Step`].
-pub struct StepRound {
-    /// Items of each slab.
-    pub slabs: Vec<Items>,
-    /// First word and count of the rows to merge.
-    pub merge: (usize, usize),
-}
-
-impl StepRound {
-    fn new(round: &Round, meta: &mut Vec<u32>) -> StepRound {
-        let mut slabs = Vec::new();
-        for items in &round.slabs {
-            slabs.push(Items {
-                at: meta.len(),
-                count: items.len(),
-                max_tokens: round.max_tokens,
-            });
-            meta.extend(items.iter().flat_map(Item::words));
-        }
-        let merge = (meta.len(), round.merge.len());
-        meta.extend(round.merge.iter().flat_map(MergeRow::words));
-        StepRound { slabs, merge }
-    }
-}
-
-/// What a value is after it went through the cache.
-fn stored(format: KvFormat, value: f32) -> f32 {
-    match format {
-        KvFormat::F32 => value,
-        KvFormat::F16 => half::f16::from_f32(value).to_f32(),
-    }
-}
+use super::attention_plan::{MergeRow, scores_for};
+use super::attention_scores::{self, ATTENTION_SCORES};
+use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use crate::kv::{KvFormat, KvSlab, PAGE_SIZE, PageGeometry, pages_for};
 
 fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> AttentionShape {
     AttentionShape {
@@ -242,7 +31,7 @@ pub fn attention() -> Vec<Case> {
         (16, 1, 64),
         (32, 1, 32),
         (20, 1, 256),
-        (3, 1, 36),
+        (3, 1, 40),
     ];
     // contexts of 1, 15, 16, 17, 255, 256, 257 and 600 as single tokens
     let single = [
@@ -297,7 +86,17 @@ fn case(
     let geometry = PageGeometry::new(160, slab_pages);
     let batch = Batch::new(seed, shape, format, geometry, sequences);
     let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
-    let step = batch.step(wanted, partial_slots);
+    let all_scores: usize = sequences
+        .iter()
+        .map(|&(p, n)| n * scores_for(p + n - 1, shape.num_heads))
+        .sum();
+    // room for all, or for a part of the step at a time
+    let scores_len = if partial_slots == 0 {
+        all_scores
+    } else {
+        all_scores / 2
+    };
+    let step = batch.step(wanted, partial_slots, scores_len);
     let width = shape.num_heads * shape.head_dim;
     let (values, bounds) = batch.expected();
     let keys: usize = sequences
@@ -332,6 +131,10 @@ fn case(
         .tensor(CaseTensor::f32("q", &[batch.num_tokens(), width], &batch.q))
         .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
         .tensor(partials)
+        .tensor(
+            CaseTensor::f32("scores", &[scores_len], &vec![f32::NAN; scores_len])
+                .judged(|_| Ok(())),
+        )
         .tensor(CaseTensor::output_f32(
             "out",
             &[batch.num_tokens(), width],
@@ -345,14 +148,18 @@ fn case(
         ["k3", "v3"],
         ["k4", "v4"],
     ];
-    for slab in 0..geometry.num_slabs() {
-        for which in [0, 1] {
+    for (slab, names) in NAMES.iter().enumerate().take(geometry.num_slabs()) {
+        for (which, &name) in names.iter().enumerate() {
             let (bytes, dims) = batch.slab_bytes(slab, which);
-            let name = NAMES[slab][which];
             case = case.tensor(CaseTensor::input(name, format.dtype(), &dims, bytes));
         }
     }
     case.record(move |rec, t| {
+        let scratch = Scratch {
+            scores: t.get("scores"),
+            partials: t.get("partials"),
+        };
+        let (q, meta, out) = (t.get("q"), t.get("step_meta"), t.get("out"));
         for round in &step.rounds {
             for (slab, &items) in round.slabs.iter().enumerate() {
                 let [k, v] = NAMES[slab].map(|name| t.get(name).clone());
@@ -363,36 +170,104 @@ fn case(
                     k,
                     v,
                 };
-                attention::record(
-                    rec,
-                    &shape,
-                    &slab,
-                    t.get("q"),
-                    t.get("step_meta"),
-                    items,
-                    t.get("partials"),
-                    t.get("out"),
-                );
+                attention::record(rec, &shape, &slab, q, meta, items, scratch, out);
             }
             let (rows_at, num_rows) = round.merge;
-            attention_merge::record(
-                rec,
-                &shape,
-                t.get("step_meta"),
-                rows_at,
-                num_rows,
-                t.get("partials"),
-                t.get("out"),
-            );
+            attention_merge::record(rec, &shape, meta, rows_at, num_rows, scratch.partials, out);
         }
+    })
+}
+
+/// Heads in chunks or not, keys of several shares, pages that end inside an invocation's four keys.
+pub fn scores() -> Vec<Case> {
+    let batches = [
+        ((1, 1, 32), &[(0, 1), (16, 1)][..]),
+        ((9, 3, 64), &[(3, 5), (1100, 1)][..]),
+        ((20, 1, 40), &[(250, 9), (0, 2)][..]),
+        ((8, 2, 128), &[(30, 17)][..]),
+    ];
+    let mut all = Vec::new();
+    for (seed, ((heads, kv_heads, dim), sequences)) in batches.into_iter().enumerate() {
+        for format in KvFormat::ALL {
+            let shape = shape(heads, kv_heads, dim);
+            all.push(scores_case(seed as u64, shape, format, sequences));
+        }
+    }
+    all
+}
+
+fn scores_case(
+    seed: u64,
+    shape: AttentionShape,
+    format: KvFormat,
+    sequences: &[(usize, usize)],
+) -> Case {
+    let batch = Batch::new(seed, shape, format, PageGeometry::new(96, 96), sequences);
+    let step = batch.step(0, 0, 1 << 20);
+    let (mut values, mut bounds) = (Vec::new(), Vec::new());
+    let (mut token0, mut keys) = (0, 0);
+    for (&(position0, tokens), table) in sequences.iter().zip(&batch.tables) {
+        for first in (0..tokens).step_by(shape.tile_tokens()) {
+            let tile = shape.tile_tokens().min(tokens - first);
+            let num_keys = position0 + first + tile;
+            let padding = pages_for(num_keys) * PAGE_SIZE - num_keys;
+            for row in (token0 + first) * shape.num_heads..(token0 + first + tile) * shape.num_heads
+            {
+                let kv_head = row % shape.num_heads / (shape.num_heads / shape.num_kv_heads);
+                let k = batch.gather(table, kv_head, num_keys, 0);
+                let q = &batch.q[row * shape.head_dim..][..shape.head_dim];
+                for (score, abs) in attention_scores::reference(q, &k, shape.scale) {
+                    values.push(score);
+                    bounds.push(dot_bound(shape.head_dim / 4, abs) + 3.0 * U * score.abs());
+                }
+                values.extend(vec![0.0; padding]);
+                bounds.extend(vec![1e-30; padding]);
+                keys += num_keys;
+            }
+        }
+        token0 += tokens;
+    }
+    let items = step.rounds[0].slabs[0];
+    let width = shape.num_heads * shape.head_dim;
+    let (k, dims) = batch.slab_bytes(0, 0);
+    let num_pages = dims[0];
+    Case::new(
+        &ATTENTION_SCORES,
+        format!(
+            "{}/{}x{} {} {sequences:?}",
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            format.name()
+        ),
+    )
+    .work((2 * keys * shape.head_dim) as f64, (4 * keys) as f64)
+    .tensor(CaseTensor::f32("q", &[token0, width], &batch.q))
+    .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
+    .tensor(CaseTensor::input("k", format.dtype(), &dims, k))
+    .tensor(CaseTensor::output_f32(
+        "scores",
+        &[values.len()],
+        values,
+        bounds,
+    ))
+    .record(move |rec, t| {
+        let slab = KvSlab {
+            first_page: 0,
+            num_pages,
+            k: t.get("k").clone(),
+            v: t.get("k").clone(),
+        };
+        let (q, meta) = (t.get("q"), t.get("step_meta"));
+        attention_scores::record(rec, &shape, &slab, q, meta, items, t.get("scores"));
     })
 }
 
 /// One split and many, slots in any order and at any distance, splits that add nothing.
 pub fn merge() -> Vec<Case> {
     let shapes = [
-        (1, 1, 4, 1),
-        (2, 3, 36, 3),
+        (1, 1, 8, 1),
+        (2, 3, 40, 3),
         (5, 9, 64, 3),
         (3, 8, 128, 17),
         (2, 2, 256, 64),

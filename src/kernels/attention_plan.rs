@@ -36,9 +36,13 @@ pub struct PlanLimits {
     pub wanted_workgroups: usize,
     /// Rows of the tensor of partial results.
     pub partial_slots: usize,
+    /// Query heads of the model.
+    pub num_heads: usize,
+    /// Elements of the tensor of scores.
+    pub scores_len: usize,
 }
 
-/// One entry of the attention kernel's work list; the words are described in its shader.
+/// One entry of the attention kernel's work list; the words are described in `shaders/lib/attention_items.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// First row of the step.
@@ -53,10 +57,10 @@ pub struct Item {
     pub first_split: u32,
     /// Splits.
     pub num_splits: u32,
-    /// Where the first token's partial result goes, if it is one.
-    pub slot0: u32,
-    /// Whether it leaves a partial result of its one split.
-    pub partial: bool,
+    /// Where the first token's partial result goes; `None` folds and writes the result itself.
+    pub slot0: Option<u32>,
+    /// Where its scores go, in units of four.
+    pub scores_at: u32,
 }
 
 impl Item {
@@ -72,8 +76,8 @@ impl Item {
             self.table_at,
             self.first_split,
             self.num_splits,
-            self.slot0,
-            u32::from(self.partial),
+            self.slot0.unwrap_or(u32::MAX),
+            self.scores_at,
         ]
     }
 }
@@ -101,7 +105,8 @@ impl MergeRow {
     }
 }
 
-/// Work that shares the tensor of partial results: all items, then the merge, then the next round.
+/// Work that shares the tensors of scores and of partial results: all items, then the merge, then the
+/// next round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Items of each slab: a dispatch for every list that is not empty.
@@ -111,6 +116,7 @@ pub struct Round {
     /// The most tokens of an item.
     pub max_tokens: usize,
     used_slots: usize,
+    used_scores: usize,
 }
 
 impl Round {
@@ -120,13 +126,15 @@ impl Round {
             merge: Vec::new(),
             max_tokens: 0,
             used_slots: 0,
+            used_scores: 0,
         }
     }
+}
 
-    fn push(&mut self, slab: usize, item: Item) {
-        self.max_tokens = self.max_tokens.max(item.num_tokens as usize);
-        self.slabs[slab].push(item);
-    }
+/// Elements that the scores of one token take up to `position`, itself included, over all heads:
+/// the least that [`PlanLimits::scores_len`] can be.
+pub fn scores_for(position: usize, num_heads: usize) -> usize {
+    (position / PAGE_SIZE + 1) * PAGE_SIZE * num_heads
 }
 
 /// Splits that hold the keys up to `position`, itself included.
@@ -138,7 +146,8 @@ pub fn splits_for(position: usize) -> usize {
 ///
 /// # Panics
 /// When a page table is too short, breaks the rule of placement, or when the partial results of one
-/// token do not fit (`partial_slots` must be [`splits_for`] the longest sequence's last position).
+/// token do not fit: the least is [`splits_for`] slots and [`scores_for`] scores of the longest
+/// sequence's last position.
 pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
     let tiles: usize = sequences
         .iter()
@@ -155,64 +164,90 @@ pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
             let mut splits = splits_for(sequence.position0 + done + tokens - 1);
             let one_slab = slabs[..splits].iter().all(|&s| s == slabs[0]);
             let fold = one_slab && (splits == 1 || enough);
+            // a tile that asks for more room than there is at all becomes narrower
+            let row_scores =
+                |tokens| scores_for(sequence.position0 + done + tokens - 1, limits.num_heads);
+            tokens = tokens.min((limits.scores_len / row_scores(tokens)).max(1));
             if !fold {
-                // a tile that asks for more slots than there are at all becomes narrower
                 tokens = tokens.min((limits.partial_slots / splits).max(1));
-                splits = splits_for(sequence.position0 + done + tokens - 1);
             }
-            let needed = if fold { 0 } else { tokens * splits };
+            splits = splits_for(sequence.position0 + done + tokens - 1);
+            let scores = tokens * row_scores(tokens);
+            let slots = if fold { 0 } else { tokens * splits };
             assert!(
-                needed <= limits.partial_slots,
-                "{splits} splits of a token, room for {} partial results",
-                limits.partial_slots
+                slots <= limits.partial_slots && scores <= limits.scores_len,
+                "{slots} partial results and {scores} scores, room for {} and {}",
+                limits.partial_slots,
+                limits.scores_len
             );
-            let full = rounds.last().expect("there is one").used_slots + needed;
-            if full > limits.partial_slots {
+            let last = rounds.last().expect("there is one");
+            if last.used_slots + slots > limits.partial_slots
+                || last.used_scores + scores > limits.scores_len
+            {
                 rounds.push(Round::new(num_slabs));
             }
             let round = rounds.last_mut().expect("there is one");
-            push_tile(round, sequence, done, tokens, &slabs[..splits], fold);
+            let tile = Tile {
+                done,
+                tokens,
+                num_heads: limits.num_heads,
+                fold,
+            };
+            push_tile(round, sequence, tile, &slabs[..splits]);
             done += tokens;
         }
     }
     rounds
 }
 
-fn push_tile(
-    round: &mut Round,
-    sequence: &PlanSequence,
+/// Tokens `done .. done + tokens` of a sequence.
+#[derive(Clone, Copy)]
+struct Tile {
     done: usize,
     tokens: usize,
-    slabs: &[usize],
+    num_heads: usize,
     fold: bool,
-) {
-    let slot0 = round.used_slots;
-    let item = |first_split: usize, num_splits: usize, slot: usize| Item {
-        token0: (sequence.token0 + done) as u32,
-        num_tokens: tokens as u32,
-        position0: (sequence.position0 + done) as u32,
-        table_at: sequence.table_at as u32,
-        first_split: first_split as u32,
-        num_splits: num_splits as u32,
-        slot0: slot as u32,
-        partial: !fold,
+}
+
+fn push_tile(round: &mut Round, sequence: &PlanSequence, tile: Tile, slabs: &[usize]) {
+    let Tile { done, tokens, .. } = tile;
+    let position0 = sequence.position0 + done;
+    let end_page = (position0 + tokens - 1) / PAGE_SIZE + 1;
+    let mut item = |first_split: usize, num_splits: usize, slot0: Option<usize>| {
+        let first_page = first_split * SPLIT_PAGES;
+        let pages = end_page.min(first_page + num_splits * SPLIT_PAGES) - first_page;
+        let scores_at = round.used_scores / 4;
+        round.used_scores += tokens * tile.num_heads * pages * PAGE_SIZE;
+        round.max_tokens = round.max_tokens.max(tokens);
+        let item = Item {
+            token0: (sequence.token0 + done) as u32,
+            num_tokens: tokens as u32,
+            position0: position0 as u32,
+            table_at: sequence.table_at as u32,
+            first_split: first_split as u32,
+            num_splits: num_splits as u32,
+            slot0: slot0.map(|slot| slot as u32),
+            scores_at: scores_at as u32,
+        };
+        round.slabs[slabs[first_split]].push(item);
     };
-    if fold {
-        round.push(slabs[0], item(0, slabs.len(), 0));
+    if tile.fold {
+        item(0, slabs.len(), None);
         return;
     }
-    for (split, &slab) in slabs.iter().enumerate() {
-        round.push(slab, item(split, 1, slot0 + split * tokens));
+    let slot0 = round.used_slots;
+    for split in 0..slabs.len() {
+        item(split, 1, Some(slot0 + split * tokens));
     }
+    round.used_slots += tokens * slabs.len();
     for token in 0..tokens {
         round.merge.push(MergeRow {
             token: (sequence.token0 + done + token) as u32,
-            num_splits: splits_for(sequence.position0 + done + token) as u32,
+            num_splits: splits_for(position0 + token) as u32,
             slot0: (slot0 + token) as u32,
             stride: tokens as u32,
         });
     }
-    round.used_slots += tokens * slabs.len();
 }
 
 /// The slab of each split up to the last token.
@@ -237,170 +272,4 @@ fn slabs_of_splits(sequence: &PlanSequence, geometry: &PageGeometry) -> Vec<usiz
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kv::PagePool;
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-
-    fn limits(slab_pages: usize, num_pages: usize) -> PlanLimits {
-        PlanLimits {
-            geometry: PageGeometry::new(num_pages, slab_pages),
-            tile_tokens: 5,
-            item_workgroups: 3,
-            wanted_workgroups: 12,
-            partial_slots: 64,
-        }
-    }
-
-    fn sequence(
-        token0: usize,
-        num_tokens: usize,
-        position0: usize,
-        table: &[PageId],
-    ) -> PlanSequence<'_> {
-        PlanSequence {
-            token0,
-            num_tokens,
-            position0,
-            page_table: table,
-            table_at: 1000 + token0,
-        }
-    }
-
-    #[test]
-    fn one_short_sequence_is_one_item() {
-        let table: Vec<PageId> = (0..16).collect();
-        let rounds = plan(&[sequence(0, 1, 255, &table)], &limits(64, 64));
-        assert_eq!(rounds.len(), 1);
-        assert_eq!((rounds[0].merge.len(), rounds[0].max_tokens), (0, 1));
-        let item = rounds[0].slabs[0][0];
-        assert_eq!(item.words(), [0, 1, 255, 1000, 0, 1, 0, 0]);
-    }
-
-    #[test]
-    fn a_long_sequence_alone_is_split_and_merged() {
-        let table: Vec<PageId> = (0..33).collect();
-        let rounds = plan(&[sequence(0, 2, 511, &table)], &limits(64, 64));
-        let slots: Vec<u32> = rounds[0].slabs[0].iter().map(|i| i.slot0).collect();
-        assert_eq!(slots, [0, 2, 4]);
-        let words: Vec<_> = rounds[0].merge.iter().map(MergeRow::words).collect();
-        assert_eq!(words, [[0, 2, 0, 2], [1, 3, 1, 2]]);
-    }
-
-    #[test]
-    fn with_workgroups_enough_splits_are_folded_in_place() {
-        let table: Vec<PageId> = (0..64).collect();
-        let rounds = plan(&[sequence(0, 20, 600, &table)], &limits(64, 64));
-        assert!(rounds[0].merge.is_empty());
-        assert!(
-            rounds[0].slabs[0]
-                .iter()
-                .all(|i| i.num_splits == 3 && !i.partial)
-        );
-        // but not across slabs
-        let rounds = plan(&[sequence(0, 20, 600, &table)], &limits(16, 64));
-        assert_eq!(rounds[0].merge.len(), 20);
-    }
-
-    #[test]
-    fn partial_results_over_the_capacity_take_another_round() {
-        let table: Vec<PageId> = (0..64).collect();
-        let limits = PlanLimits {
-            partial_slots: 7,
-            ..limits(16, 64)
-        };
-        let rounds = plan(&[sequence(0, 5, 600, &table)], &limits);
-        // three splits each: tiles of two tokens, one of them to a round
-        let merged: Vec<usize> = rounds.iter().map(|r| r.merge.len()).collect();
-        assert_eq!(merged, [2, 2, 1]);
-    }
-
-    #[test]
-    #[should_panic(expected = "4 splits of a token, room for 3 partial results")]
-    fn partial_results_of_one_token_must_fit() {
-        let table: Vec<PageId> = (0..64).collect();
-        let limits = PlanLimits {
-            partial_slots: 3,
-            ..limits(16, 64)
-        };
-        plan(&[sequence(0, 1, 1000, &table)], &limits);
-    }
-
-    proptest! {
-        #[test]
-        fn every_split_of_every_token_is_computed_once(
-            shapes in proptest::collection::vec((1..40usize, 0..1500usize), 1..6),
-            slab_splits in 1..8usize,
-            tile_tokens in 1..17usize,
-            wanted_workgroups in 0..60usize,
-            partial_slots in 7..200usize,
-        ) {
-            let geometry = PageGeometry::new(40 * SPLIT_PAGES, slab_splits * SPLIT_PAGES);
-            let limits = PlanLimits { geometry, tile_tokens, item_workgroups: 3, wanted_workgroups, partial_slots };
-            let mut pool = PagePool::new(geometry);
-            let mut tables = vec![Vec::new(); shapes.len()];
-            for ((tokens, position), table) in shapes.iter().zip(&mut tables) {
-                prop_assert!(pool.extend(table, (tokens + position).div_ceil(PAGE_SIZE)));
-            }
-            let mut token0 = 0;
-            let mut sequences = Vec::new();
-            for ((tokens, position), table) in shapes.iter().zip(&tables) {
-                sequences.push(sequence(token0, *tokens, *position, table));
-                token0 += tokens;
-            }
-            let mut computed: HashMap<(usize, usize), usize> = HashMap::new();
-            for round in plan(&sequences, &limits) {
-                let mut slots: HashMap<usize, (usize, usize)> = HashMap::new();
-                for (slab, items) in round.slabs.iter().enumerate() {
-                    for item in items {
-                        prop_assert!(item.num_tokens as usize <= tile_tokens.min(round.max_tokens));
-                        let owner = sequences.iter().rfind(|s| s.token0 <= item.token0 as usize).unwrap();
-                        prop_assert_eq!(owner.table_at, item.table_at as usize);
-                        prop_assert!(!item.partial || item.num_splits == 1);
-                        for token in 0..item.num_tokens as usize {
-                            let row = item.token0 as usize + token;
-                            let position = item.position0 as usize + token;
-                            prop_assert_eq!(position, owner.position0 + row - owner.token0);
-                            let last = owner.position0 + owner.num_tokens - 1;
-                            let splits = item.first_split..item.first_split + item.num_splits;
-                            for split in splits.map(|s| s as usize) {
-                                let pages = split * SPLIT_PAGES..((split + 1) * SPLIT_PAGES).min(last / PAGE_SIZE + 1);
-                                for &page in &owner.page_table[pages] {
-                                    prop_assert_eq!(geometry.slab_of(page), slab);
-                                }
-                                if split <= position / SPLIT_SIZE {
-                                    *computed.entry((row, split)).or_default() += 1;
-                                }
-                                if item.partial {
-                                    let slot = item.slot0 as usize + token;
-                                    prop_assert!(slot < partial_slots);
-                                    prop_assert!(slots.insert(slot, (row, split)).is_none(), "slot {} twice", slot);
-                                }
-                            }
-                        }
-                    }
-                }
-                for row in &round.merge {
-                    for split in 0..row.num_splits as usize {
-                        let slot = row.slot0 as usize + split * row.stride as usize;
-                        prop_assert_eq!(slots.get(&slot), Some(&(row.token as usize, split)));
-                    }
-                }
-                let merged: usize = round.merge.len();
-                let partial: std::collections::HashSet<usize> = slots.values().map(|s| s.0).collect();
-                prop_assert_eq!(merged, partial.len());
-            }
-            let mut expected = 0;
-            for s in &sequences {
-                for t in 0..s.num_tokens {
-                    for split in 0..splits_for(s.position0 + t) {
-                        prop_assert_eq!(computed.get(&(s.token0 + t, split)), Some(&1), "token {} split {}", t, split);
-                        expected += 1;
-                    }
-                }
-            }
-            prop_assert_eq!(computed.len(), expected);
-        }
-    }
-}
+mod tests;

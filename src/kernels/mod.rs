@@ -6,9 +6,11 @@
 
 pub mod argmax;
 pub mod attention;
+pub mod attention_batch;
 pub mod attention_cases;
 pub mod attention_merge;
 pub mod attention_plan;
+pub mod attention_scores;
 pub mod case;
 pub mod embedding;
 pub mod gather_rows;
@@ -43,6 +45,7 @@ pub static ALL: &[Entry] = &[
     entry!(argmax::ARGMAX),
     entry!(attention::ATTENTION),
     entry!(attention_merge::ATTENTION_MERGE),
+    entry!(attention_scores::ATTENTION_SCORES),
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),
     entry!(matmul::MATMUL),

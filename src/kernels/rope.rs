@@ -151,7 +151,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-/// Two slabs, of 3 and 2 pages; the numbers of pages that are in neither come first and last.
+/// Two slabs, as first page and number of pages.
 const SLABS: [(u32, usize); 2] = [(4, 3), (7, 2)];
 
 fn case(
@@ -164,20 +164,8 @@ fn case(
     let mut qkv = data.normal(num_tokens * width);
     let last = qkv.len() - 1;
     qkv[last] = 1e6; // the last value's last dim: saturates in f16
-    let turns: Vec<f64> = (0..num_tokens * head_dim / 2)
-        .map(|_| data.unit() * std::f64::consts::TAU)
-        .collect();
-    let angles: Vec<(f32, f32)> = turns
-        .iter()
-        .map(|a| (a.cos() as f32, a.sin() as f32))
-        .collect();
-    // a slot each, none twice: 5 pages, and a page below and above them whose slots are dropped
-    let mut slots: Vec<u32> = (3 * 16..10 * 16).collect();
-    for i in (1..slots.len()).rev() {
-        slots.swap(i, data.below(i + 1));
-    }
-    slots.truncate(num_tokens);
-
+    let angles = some_angles(&mut data, num_tokens * head_dim / 2);
+    let slots = some_slots(&mut data, num_tokens);
     let slots_at = 3;
     let rope_at = slots_at + num_tokens + 2;
     let mut meta = vec![u32::MAX; rope_at];
@@ -266,6 +254,26 @@ fn case(
             t.get("q"),
         );
     })
+}
+
+/// Cosines and sines of `count` angles.
+fn some_angles(data: &mut Data, count: usize) -> Vec<(f32, f32)> {
+    let angle = |turn: f64| (turn * std::f64::consts::TAU).sin_cos();
+    (0..count)
+        .map(|_| angle(data.unit()))
+        .map(|(sin, cos)| (cos as f32, sin as f32))
+        .collect()
+}
+
+/// Slots in the slabs' five pages, and in a page below and one above them: those are dropped. None
+/// occurs twice.
+fn some_slots(data: &mut Data, count: usize) -> Vec<u32> {
+    let mut slots: Vec<u32> = (3 * 16..10 * 16).collect();
+    for i in (1..slots.len()).rev() {
+        slots.swap(i, data.below(i + 1));
+    }
+    slots.truncate(count);
+    slots
 }
 
 /// Pages of which some elements are expected to be written; the others must keep what they hold.

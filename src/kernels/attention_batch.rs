@@ -1,0 +1,227 @@
+//! A step made up for tests: sequences, their pages and cache, and the metadata of a plan.
+
+use super::attention::{self, AttentionShape, Items};
+use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan};
+use super::case::Data;
+use crate::kv::{KvFormat, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
+
+/// Sequences of a step with their cache, made up: what a case uploads, and the bit tests too.
+pub struct Batch {
+    /// Heads and scale.
+    pub shape: AttentionShape,
+    /// How the cache is stored.
+    pub format: KvFormat,
+    /// The pages.
+    pub geometry: PageGeometry,
+    /// `(position of the first token, tokens)` of each sequence.
+    pub sequences: Vec<(usize, usize)>,
+    /// Page tables.
+    pub tables: Vec<Vec<PageId>>,
+    /// `[tokens, num_heads * head_dim]`
+    pub q: Vec<f32>,
+    /// K and V as the device sees them, over all pages: `[page][kv_head][16][head_dim]`.
+    pub kv: [Vec<f32>; 2],
+}
+
+impl Batch {
+    /// Sequences as `(position of the first token, tokens)`. Pages are permuted, and everything but
+    /// the keys and values up to each sequence's last token is NaN.
+    pub fn new(
+        seed: u64,
+        shape: AttentionShape,
+        format: KvFormat,
+        geometry: PageGeometry,
+        sequences: &[(usize, usize)],
+    ) -> Batch {
+        let mut data = Data::new(seed);
+        let num_tokens: usize = sequences.iter().map(|s| s.1).sum();
+        let q = data.normal(num_tokens * shape.num_heads * shape.head_dim);
+        let page_size = shape.num_kv_heads * PAGE_SIZE * shape.head_dim;
+        let mut kv = [(); 2].map(|()| vec![f32::NAN; geometry.num_pages * page_size]);
+        let mut pool = PagePool::new(geometry);
+        let mut tables = Vec::new();
+        for &(position0, tokens) in sequences {
+            let mut table = Vec::new();
+            // a page between sequences stays NaN, and no table is ascending
+            let foreign = pool.extend(&mut Vec::new(), 1);
+            let fits = pool.extend(&mut table, pages_for(position0 + tokens));
+            assert!(foreign && fits, "{geometry:?} holds {sequences:?}");
+            for split in table.chunks_mut(PAGE_SIZE) {
+                split.reverse();
+                let middle = split.len() / 2;
+                split[..middle].rotate_left(middle / 2);
+            }
+            for position in 0..position0 + tokens {
+                let page = table[position / PAGE_SIZE] as usize;
+                for head in 0..shape.num_kv_heads {
+                    let row = (page * shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
+                    for cache in &mut kv {
+                        let values = data.normal(shape.head_dim);
+                        let stored = values.iter().map(|&v| stored(format, v));
+                        let at = row * shape.head_dim;
+                        for (to, value) in cache[at..].iter_mut().zip(stored) {
+                            *to = value;
+                        }
+                    }
+                }
+            }
+            tables.push(table);
+        }
+        Batch {
+            shape,
+            format,
+            geometry,
+            sequences: sequences.to_vec(),
+            tables,
+            q,
+            kv,
+        }
+    }
+
+    /// Rows of `q` and of the result.
+    pub fn num_tokens(&self) -> usize {
+        self.sequences.iter().map(|s| s.1).sum()
+    }
+
+    /// The exact result, and the bound of each element.
+    pub fn expected(&self) -> (Vec<f64>, Vec<f64>) {
+        let AttentionShape {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            scale,
+        } = self.shape;
+        let (mut values, mut bounds) = (Vec::new(), Vec::new());
+        let mut rows = self.q.chunks(head_dim);
+        for (&(position0, tokens), table) in self.sequences.iter().zip(&self.tables) {
+            let heads: Vec<[Vec<f32>; 2]> = (0..num_kv_heads)
+                .map(|head| [0, 1].map(|which| self.gather(table, head, position0 + tokens, which)))
+                .collect();
+            for position in position0..position0 + tokens {
+                for head in 0..num_heads {
+                    let [k, v] = &heads[head / (num_heads / num_kv_heads)];
+                    let seen = (position + 1) * head_dim;
+                    let q = rows.next().expect("a row for each head");
+                    let (out, bound) = attention::reference(q, &k[..seen], &v[..seen], scale);
+                    bounds.extend(vec![bound; head_dim]);
+                    values.extend(out);
+                }
+            }
+        }
+        (values, bounds)
+    }
+
+    /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
+    pub(super) fn gather(
+        &self,
+        table: &[PageId],
+        head: usize,
+        num_keys: usize,
+        which: usize,
+    ) -> Vec<f32> {
+        let dim = self.shape.head_dim;
+        let mut all = Vec::with_capacity(num_keys * dim);
+        for position in 0..num_keys {
+            let page = table[position / PAGE_SIZE] as usize;
+            let row = (page * self.shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
+            all.extend_from_slice(&self.kv[which][row * dim..][..dim]);
+        }
+        all
+    }
+
+    /// The bytes of slab `slab`, of keys (0) or values (1), and its shape.
+    pub fn slab_bytes(&self, slab: usize, which: usize) -> (Vec<u8>, [usize; 4]) {
+        let pages = self.geometry.pages_of(slab);
+        let dims = [
+            pages.len(),
+            self.shape.num_kv_heads,
+            PAGE_SIZE,
+            self.shape.head_dim,
+        ];
+        let page_size: usize = dims[1..].iter().product();
+        let values = &self.kv[which][pages.start as usize * page_size..][..pages.len() * page_size];
+        let bytes = match self.format {
+            KvFormat::F32 => bytemuck::cast_slice(values).to_vec(),
+            KvFormat::F16 => values
+                .iter()
+                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
+                .collect(),
+        };
+        (bytes, dims)
+    }
+
+    /// The step's metadata for the rounds of a plan: page tables, then the lists. The arguments are
+    /// the plan's.
+    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize, scores_len: usize) -> Step {
+        let mut meta = vec![u32::MAX; 5];
+        let mut sequences = Vec::new();
+        let mut token0 = 0;
+        for (&(position0, num_tokens), table) in self.sequences.iter().zip(&self.tables) {
+            sequences.push(PlanSequence {
+                token0,
+                num_tokens,
+                position0,
+                page_table: table,
+                table_at: meta.len(),
+            });
+            meta.extend_from_slice(table);
+            meta.push(u32::MAX); // behind the last page comes none
+            token0 += num_tokens;
+        }
+        let limits = PlanLimits {
+            geometry: self.geometry,
+            tile_tokens: self.shape.tile_tokens(),
+            item_workgroups: self.shape.item_workgroups(),
+            wanted_workgroups,
+            partial_slots,
+            num_heads: self.shape.num_heads,
+            scores_len,
+        };
+        let rounds = plan(&sequences, &limits)
+            .into_iter()
+            .map(|round| StepRound::new(&round, &mut meta))
+            .collect();
+        Step { meta, rounds }
+    }
+}
+
+/// A plan, written into a step's metadata.
+pub struct Step {
+    /// The metadata.
+    pub meta: Vec<u32>,
+    /// Where the rounds' lists are in it.
+    pub rounds: Vec<StepRound>,
+}
+
+/// One round of a [`Step`].
+pub struct StepRound {
+    /// Items of each slab.
+    pub slabs: Vec<Items>,
+    /// First word and count of the rows to merge.
+    pub merge: (usize, usize),
+}
+
+impl StepRound {
+    fn new(round: &Round, meta: &mut Vec<u32>) -> StepRound {
+        let mut slabs = Vec::new();
+        for items in &round.slabs {
+            slabs.push(Items {
+                at: meta.len(),
+                count: items.len(),
+                max_tokens: round.max_tokens,
+            });
+            meta.extend(items.iter().flat_map(Item::words));
+        }
+        let merge = (meta.len(), round.merge.len());
+        meta.extend(round.merge.iter().flat_map(MergeRow::words));
+        StepRound { slabs, merge }
+    }
+}
+
+/// What a value is after it went through the cache.
+fn stored(format: KvFormat, value: f32) -> f32 {
+    match format {
+        KvFormat::F32 => value,
+        KvFormat::F16 => half::f16::from_f32(value).to_f32(),
+    }
+}
