@@ -23,10 +23,9 @@ fn embedding(@builtin(workgroup_id) workgroup: vec3<u32>,
     let unit = (workgroup.y * workgroups.x + workgroup.x) * EMBEDDING_WG + lane;
     let token = unit / halves;
     if (token >= params.num_tokens) { return; }
-    let id = ids[params.ids_at + token];
-    if (id < params.first_row || id - params.first_row >= params.num_rows) { return; }
+    let row = ids[params.ids_at + token] - params.first_row; // wraps far up for an earlier shard's id
+    if (row >= params.num_rows) { return; }
 
-    let row = id - params.first_row;
     let half = unit % halves;
     let at = row / 4u * ((params.columns + 31u) / 32u) + half / 2u;
     let weights = quant_w16(at, row % 4u, half % 2u);

@@ -15,12 +15,18 @@
 //          of 2^-30; sums are 64-bit integers, so independent of order. What the unit and exp()
 //          itself leave open is which token top-p ends with where that is decided by less than
 //          2^-18 + vocab_size * 2^-30 of the mass.
+// Short    where a few tokens are sure to hold the result they are listed once, and only the list is
+//          looked at from there on. Which tokens are listed changes nothing but the time.
 // Never    a NaN, unless there is nothing else: then id 0. Logits beyond 1e30 weigh as 1e30.
 // Dispatch one workgroup per row.
 // Parts    lib/order, lib/rng
 const SAMPLE_WG: u32 = 256u;
 const SAMPLE_ROW: u32 = 7u;
-const SAMPLE_UNIT: f32 = 1073741824.0; // 2^30: a token's largest mass
+const SAMPLE_UNIT: f32 = 1073741824.0; // 2^30: the largest token's mass
+const SAMPLE_LIST: u32 = 1024u;
+// A list holds the tokens not below the n-th of the lanes' largest: at least n, and for tokens in any
+// order about -256 ln(1 - n / 256). Up to this n they are few; without top-k, half of it is tried.
+const SAMPLE_RANK: u32 = 192u;
 
 struct Params { rows_at: u32, vocab_size: u32 }
 
@@ -29,13 +35,43 @@ struct Params { rows_at: u32, vocab_size: u32 }
 @group(0) @binding(2) var<storage, read_write> ids: array<u32>;
 @group(1) @binding(0) var<uniform> params: Params;
 
-// A histogram over one digit of the keys: 64-bit sums, low words and high words.
-var<workgroup> sample_low: array<atomic<u32>, 256>;
-var<workgroup> sample_high: array<atomic<u32>, 256>;
-// Sums of 16 bins each.
-var<workgroup> sample_sums: array<vec2<u32>, 16>;
+// Each lane's best (key, id), and the best of each sixteen lanes.
 var<workgroup> sample_best: array<vec2<u32>, SAMPLE_WG>;
+var<workgroup> sample_best16: array<vec2<u32>, 16>;
+// 64-bit sums, low words and high words: one per digit, or one per lane; and of each sixteen.
+var<workgroup> sample_low: array<atomic<u32>, SAMPLE_WG>;
+var<workgroup> sample_high: array<atomic<u32>, SAMPLE_WG>;
+var<workgroup> sample_sums: array<vec2<u32>, 16>;
+// Listed tokens (key, id), in no order, and how many there are.
+var<workgroup> sample_list: array<vec2<u32>, SAMPLE_LIST>;
+var<workgroup> sample_listed: atomic<u32>;
+// What one lane has to tell all.
 var<workgroup> sample_found: vec3<u32>;
+
+// Tokens to look at: a whole row, or the list.
+struct SampleTokens { first: u32, num: u32, listed: u32 }
+struct SampleScale { largest: f32, inverse: f32 }
+
+fn sample_token(tokens: SampleTokens, i: u32) -> vec2<u32> {
+    if (tokens.listed == 1u) { return sample_list[i]; }
+    return vec2<u32>(order_key(logits[tokens.first + i]), i);
+}
+
+fn sample_finite(key: u32) -> f32 {
+    // Clamped as bits: infinities never become floats.
+    let bits = order_bits(key);
+    let magnitude = min(bits & 0x7fffffffu, 0x7149f2cau); // 1e30
+    return bitcast<f32>((bits & 0x80000000u) | magnitude);
+}
+
+// (logit - largest) / temperature: at most 0, finite.
+fn sample_scaled(key: u32, scale: SampleScale) -> f32 {
+    return min((sample_finite(key) - scale.largest) * scale.inverse, 0.0);
+}
+
+fn sample_mass(key: u32, scale: SampleScale) -> u32 {
+    return u32(exp(sample_scaled(key, scale)) * SAMPLE_UNIT);
+}
 
 fn sample_add64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let low = a.x + b.x;
@@ -57,68 +93,71 @@ fn sample_mul32(a: u32, b: u32) -> vec2<u32> {
     return vec2<u32>((mid2 << 16u) | (low & 0xffffu), (a >> 16u) * (b >> 16u) + (mid >> 16u) + (mid2 >> 16u));
 }
 
-// What part `part` / 2^32 of `total` is, rounded down.
-fn sample_part(total: vec2<u32>, part: u32) -> vec2<u32> {
-    return sample_add64(sample_mul32(total.y, part), vec2<u32>(sample_mul32(total.x, part).y, 0u));
+// The share `top_p` of a mass, rounded down, but not to nothing: the largest token is always in.
+fn sample_share(total: vec2<u32>, top_p: f32) -> vec2<u32> {
+    let part = u32(clamp(top_p, 0.0, 0.99999994) * 4294967296.0);
+    let share = sample_add64(sample_mul32(total.y, part), vec2<u32>(sample_mul32(total.x, part).y, 0u));
+    return select(share, vec2<u32>(1u, 0u), share.x == 0u && share.y == 0u);
 }
 
-// A key's (logit - largest) / temperature: at most 0, finite.
-fn sample_scaled(key: u32, largest: f32, inverse: f32) -> f32 {
-    return min((sample_finite(key) - largest) * inverse, 0.0);
+fn sample_better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
 }
 
-fn sample_finite(key: u32) -> f32 {
-    // Clamped as bits: infinities never become floats.
-    let bits = order_bits(key);
-    let magnitude = min(bits & 0x7fffffffu, 0x7149f2cau); // 1e30
-    return bitcast<f32>((bits & 0x80000000u) | magnitude);
-}
-
-// The best of all lanes' candidates (score key, id), in every lane: largest key, then lowest id.
+// The best of all lanes' candidates (key, id): largest key, then lowest id. Keeps them in sample_best.
 fn sample_reduce(candidate: vec2<u32>, lane: u32) -> vec2<u32> {
     sample_best[lane] = candidate;
     workgroupBarrier();
-    for (var distance = SAMPLE_WG / 2u; distance > 0u; distance /= 2u) {
-        if (lane < distance) {
-            let a = sample_best[lane];
-            let b = sample_best[lane + distance];
-            sample_best[lane] = select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
-        }
-        workgroupBarrier();
+    if (lane < 16u) {
+        var best = sample_best[lane * 16u];
+        for (var i = 1u; i < 16u; i++) { best = sample_better(best, sample_best[lane * 16u + i]); }
+        sample_best16[lane] = best;
     }
-    let best = workgroupUniformLoad(&sample_best[0]);
-    return best;
-}
-
-fn sample_clear(lane: u32) {
-    atomicStore(&sample_low[lane], 0u);
-    atomicStore(&sample_high[lane], 0u);
     workgroupBarrier();
+    if (lane == 0u) {
+        var best = sample_best16[0];
+        for (var i = 1u; i < 16u; i++) { best = sample_better(best, sample_best16[i]); }
+        sample_found = vec3<u32>(best, 0u);
+    }
+    let found = workgroupUniformLoad(&sample_found);
+    return found.xy;
 }
 
-fn sample_count(bin: u32, amount: u32) {
-    let before = atomicAdd(&sample_low[bin], amount);
-    if (before + amount < before) { atomicAdd(&sample_high[bin], 1u); }
-}
-
-fn sample_bin(bin: u32) -> vec2<u32> {
-    return vec2<u32>(atomicLoad(&sample_low[bin]), atomicLoad(&sample_high[bin]));
-}
-
-// Sums the bins by sixteens.
+// Sums by sixteens what sample_low and sample_high hold.
 fn sample_fold(lane: u32) {
     workgroupBarrier();
     if (lane < 16u) {
         var sum = vec2<u32>(0u);
-        for (var i = 0u; i < 16u; i++) { sum = sample_add64(sum, sample_bin(lane * 16u + i)); }
+        for (var i = lane * 16u; i < lane * 16u + 16u; i++) {
+            sum = sample_add64(sum, vec2<u32>(atomicLoad(&sample_low[i]), atomicLoad(&sample_high[i])));
+        }
         sample_sums[lane] = sum;
     }
     workgroupBarrier();
 }
 
-// The bin, from above, with which the sum reaches `wanted`; and what is wanted of that bin. Where the
-// sum never does, bin 0.
-fn sample_find(wanted: vec2<u32>, lane: u32) -> vec3<u32> {
+// The mass of all tokens that are not below `lowest`.
+fn sample_total(tokens: SampleTokens, lowest: u32, scale: SampleScale, lane: u32) -> vec2<u32> {
+    var sum = vec2<u32>(0u);
+    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+        let key = sample_token(tokens, i).x;
+        if (key >= lowest) { sum = sample_add64(sum, vec2<u32>(sample_mass(key, scale), 0u)); }
+    }
+    atomicStore(&sample_low[lane], sum.x);
+    atomicStore(&sample_high[lane], sum.y);
+    sample_fold(lane);
+    if (lane == 0u) {
+        var total = vec2<u32>(0u);
+        for (var i = 0u; i < 16u; i++) { total = sample_add64(total, sample_sums[i]); }
+        sample_found = vec3<u32>(total, 0u);
+    }
+    let found = workgroupUniformLoad(&sample_found);
+    return found.xy;
+}
+
+// The digit, from above, with which the sums reach `wanted`, and what is wanted of that digit. Where
+// they never do, digit 0.
+fn sample_digit(wanted: vec2<u32>, lane: u32) -> vec3<u32> {
     sample_fold(lane);
     if (lane == 0u) {
         var rest = wanted;
@@ -127,26 +166,75 @@ fn sample_find(wanted: vec2<u32>, lane: u32) -> vec3<u32> {
             rest = sample_sub64(rest, sample_sums[sixteen]);
             sixteen--;
         }
-        var bin = sixteen * 16u + 15u;
-        while (bin > sixteen * 16u && sample_less64(sample_bin(bin), rest)) {
-            rest = sample_sub64(rest, sample_bin(bin));
-            bin--;
+        var digit = sixteen * 16u + 15u;
+        while (digit > sixteen * 16u) {
+            let sum = vec2<u32>(atomicLoad(&sample_low[digit]), atomicLoad(&sample_high[digit]));
+            if (!sample_less64(sum, rest)) { break; }
+            rest = sample_sub64(rest, sum);
+            digit--;
         }
-        sample_found = vec3<u32>(bin, rest);
+        sample_found = vec3<u32>(digit, rest);
     }
     let found = workgroupUniformLoad(&sample_found);
     return found;
 }
 
-fn sample_total(lane: u32) -> vec2<u32> {
-    sample_fold(lane);
-    if (lane == 0u) {
-        var sum = vec2<u32>(0u);
-        for (var i = 0u; i < 16u; i++) { sum = sample_add64(sum, sample_sums[i]); }
-        sample_found = vec3<u32>(0u, sum);
+// The largest key so that the tokens not below it are `wanted` by count, or by mass; not under
+// `lowest`. Radix selection, from the highest digit of 8 bits.
+fn sample_select(tokens: SampleTokens, lowest: u32, wanted: vec2<u32>, by_mass: bool, scale: SampleScale, lane: u32) -> u32 {
+    var rest = wanted;
+    var prefix = 0u;
+    for (var shift = 32u; shift > 0u; shift -= 8u) {
+        atomicStore(&sample_low[lane], 0u);
+        atomicStore(&sample_high[lane], 0u);
+        workgroupBarrier();
+        for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+            let key = sample_token(tokens, i).x;
+            if (key >= lowest && (shift == 32u || (key >> (shift & 31u)) == prefix)) {
+                var amount = 1u;
+                if (by_mass) { amount = sample_mass(key, scale); }
+                if (amount > 0u) {
+                    let digit = (key >> (shift - 8u)) & 255u;
+                    let before = atomicAdd(&sample_low[digit], amount);
+                    if (before + amount < before) { atomicAdd(&sample_high[digit], 1u); }
+                }
+            }
+        }
+        let found = sample_digit(rest, lane);
+        prefix = (prefix << 8u) | found.x;
+        rest = found.yz;
     }
+    return max(prefix, lowest);
+}
+
+// The `rank`-th largest of the lanes' keys in sample_best, 1 at least.
+fn sample_bound(rank: u32, lane: u32) -> u32 {
+    let key = sample_best[lane].x;
+    var larger = 0u;
+    for (var i = 0u; i < SAMPLE_WG; i++) {
+        let other = sample_best[i].x;
+        larger += select(0u, 1u, other > key || (other == key && i < lane));
+    }
+    if (larger == rank - 1u) { sample_found = vec3<u32>(max(key, 1u), 0u, 0u); }
     let found = workgroupUniformLoad(&sample_found);
-    return found.yz;
+    return found.x;
+}
+
+// Lists the tokens whose key is not below `bound`; how many there are, listed or not.
+fn sample_shortlist(tokens: SampleTokens, bound: u32, lane: u32) -> u32 {
+    if (lane == 0u) { atomicStore(&sample_listed, 0u); }
+    workgroupBarrier();
+    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+        let token = sample_token(tokens, i);
+        if (token.x >= bound) {
+            let at = atomicAdd(&sample_listed, 1u);
+            if (at < SAMPLE_LIST) { sample_list[at] = token; }
+        }
+    }
+    workgroupBarrier();
+    if (lane == 0u) { sample_found = vec3<u32>(atomicLoad(&sample_listed), 0u, 0u); }
+    let found = workgroupUniformLoad(&sample_found);
+    return found.x;
 }
 
 @compute @workgroup_size(SAMPLE_WG)
@@ -157,73 +245,57 @@ fn sample(@builtin(workgroup_id) workgroup: vec3<u32>,
     let top_k = rows[row + 1u];
     let top_p = bitcast<f32>(rows[row + 2u]);
     let min_p = bitcast<f32>(rows[row + 3u]);
-    let first = workgroup.x * params.vocab_size;
+    let greedy = !(temperature > 0.0);
+    let by_count = !greedy && top_k > 0u && top_k < params.vocab_size;
+    let by_mass = !greedy && top_p < 1.0;
 
-    // The largest logit; at temperature 0 it is the result.
+    // The largest logit; at temperature 0 it is the result. NaN has key 0.
+    var tokens = SampleTokens(workgroup.x * params.vocab_size, params.vocab_size, 0u);
     var candidate = vec2<u32>(0u, 0xffffffffu);
-    for (var id = lane; id < params.vocab_size; id += SAMPLE_WG) {
-        let key = order_key(logits[first + id]);
-        if (key > candidate.x || candidate.y == 0xffffffffu) { candidate = vec2<u32>(key, id); }
+    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+        candidate = sample_better(candidate, sample_token(tokens, i));
     }
     let best = sample_reduce(candidate, lane);
-    let greedy = !(temperature > 0.0);
-    let largest = sample_finite(best.x);
-    let inverse = 1.0 / max(temperature, 1e-5);
+    let scale = SampleScale(sample_finite(best.x), 1.0 / max(temperature, 1e-5));
 
-    // Keys below this are out. NaN has key 0.
+    // Keys below `lowest` are out.
     var lowest = 1u;
-    if (!greedy && top_k > 0u && top_k < params.vocab_size) {
-        var wanted = vec2<u32>(top_k, 0u);
-        var prefix = 0u;
-        for (var shift = 32u; shift > 0u; shift -= 8u) {
-            sample_clear(lane);
-            for (var id = lane; id < params.vocab_size; id += SAMPLE_WG) {
-                let key = order_key(logits[first + id]);
-                if (key > 0u && (shift == 32u || key >> (shift & 31u) == prefix)) {
-                    sample_count((key >> (shift - 8u)) & 255u, 1u);
-                }
-            }
-            let found = sample_find(wanted, lane);
-            prefix = (prefix << 8u) | found.x;
-            wanted = found.yz;
-        }
-        lowest = max(prefix, 1u);
+    var wanted = vec2<u32>(0u);
+    if (by_mass && !by_count) {
+        wanted = sample_share(sample_total(tokens, lowest, scale, lane), top_p);
     }
-    if (!greedy && top_p < 1.0) {
-        let part = u32(clamp(top_p, 0.0, 0.99999994) * 4294967296.0);
-        var wanted = vec2<u32>(0u);
-        var prefix = 0u;
-        for (var shift = 32u; shift > 0u; shift -= 8u) {
-            sample_clear(lane);
-            for (var id = lane; id < params.vocab_size; id += SAMPLE_WG) {
-                let key = order_key(logits[first + id]);
-                if (key >= lowest && (shift == 32u || key >> (shift & 31u) == prefix)) {
-                    let mass = u32(exp(sample_scaled(key, largest, inverse)) * SAMPLE_UNIT);
-                    if (mass > 0u) { sample_count((key >> (shift - 8u)) & 255u, mass); }
-                }
+    if ((by_count && top_k <= SAMPLE_RANK) || (by_mass && !by_count)) {
+        let bound = sample_bound(select(SAMPLE_RANK / 2u, top_k, by_count), lane);
+        let num = sample_shortlist(tokens, bound, lane);
+        if (num <= SAMPLE_LIST) {
+            let list = SampleTokens(0u, num, 1u);
+            if (by_count) {
+                tokens = list;
+            } else if (!sample_less64(sample_total(list, lowest, scale, lane), wanted)) {
+                tokens = list;
             }
-            if (shift == 32u) {
-                // at least one unit: the largest token is always in
-                let share = sample_part(sample_total(lane), part);
-                wanted = select(share, vec2<u32>(1u, 0u), share.x == 0u && share.y == 0u);
-            }
-            let found = sample_find(wanted, lane);
-            prefix = (prefix << 8u) | found.x;
-            wanted = found.yz;
         }
-        lowest = max(prefix, lowest);
+    }
+    if (by_count) {
+        lowest = sample_select(tokens, lowest, vec2<u32>(top_k, 0u), false, scale, lane);
+        if (by_mass) {
+            wanted = sample_share(sample_total(tokens, lowest, scale, lane), top_p);
+        }
+    }
+    if (by_mass) {
+        lowest = sample_select(tokens, lowest, wanted, true, scale, lane);
     }
 
     var drawn = vec2<u32>(0u, 0xffffffffu);
     if (!greedy) {
         let stream = rng_stream(rows[row + 4u], rows[row + 5u], rows[row + 6u]);
-        for (var id = lane; id < params.vocab_size; id += SAMPLE_WG) {
-            let key = order_key(logits[first + id]);
-            if (key >= lowest) {
-                let scaled = sample_scaled(key, largest, inverse);
-                if (key == best.x || exp(scaled) >= min_p) {
-                    let score = order_key(bitcast<u32>(scaled + rng_gumbel(rng_bits(stream, id))));
-                    if (score > drawn.x) { drawn = vec2<u32>(score, id); }
+        for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+            let token = sample_token(tokens, i);
+            if (token.x >= lowest) {
+                let scaled = sample_scaled(token.x, scale);
+                if (token.x == best.x || exp(scaled) >= min_p) {
+                    let score = order_key(bitcast<u32>(scaled + rng_gumbel(rng_bits(stream, token.y))));
+                    drawn = sample_better(drawn, vec2<u32>(score, token.y));
                 }
             }
         }

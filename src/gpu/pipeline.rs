@@ -137,7 +137,9 @@ impl PipelineCache {
                 entry_point: Some(variant.kernel.name),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants: &constants,
-                    zero_initialize_workgroup_memory: gpu.checked(),
+                    // Kernels write what they read. Zeroing would be done by one invocation, and
+                    // costs a GL driver most of a minute to compile for a long array.
+                    zero_initialize_workgroup_memory: false,
                 },
                 cache: None,
             });
