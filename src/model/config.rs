@@ -77,8 +77,8 @@ impl Config {
             let (q, kv) = (self.num_heads, self.num_kv_heads);
             return wrong(spelling.num_kv_heads, format!("is {kv}, which does not divide {} = {q}", spelling.num_heads));
         }
-        if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(4) {
-            return wrong(spelling.head_dim, format!("is {}, expected a multiple of 4 from 32 to 256", self.head_dim));
+        if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(8) {
+            return wrong(spelling.head_dim, format!("is {}, expected a multiple of 8 from 32 to 256", self.head_dim));
         }
         if self.hidden_size > rms_norm::MAX_HIDDEN || !self.hidden_size.is_multiple_of(4) {
             let max = rms_norm::MAX_HIDDEN;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::matmul::{self, Epilogue};
-use crate::kernels::attention_plan::{PlanLimits, splits_for};
+use crate::kernels::attention_plan::{PlanLimits, scores_for, splits_for};
 use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, rms_norm, rope};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use std::sync::Arc;
@@ -61,6 +61,7 @@ struct Scratch {
     qkv: Tensor,
     q: Tensor,
     attended: Tensor,
+    scores: Tensor,
     partials: Tensor,
     gated: Tensor,
     head_hidden: Tensor,
@@ -144,8 +145,10 @@ impl Decoder {
             geometry: self.kv.geometry(),
             tile_tokens: shape.tile_tokens(),
             item_workgroups: shape.item_workgroups(),
-            wanted_workgroups: if self.gpu().is_software() { 8 } else { 256 },
+            wanted_workgroups: if self.gpu().is_software() { 4 } else { 256 },
             partial_slots: self.scratch.partials.shape()[0],
+            num_heads: self.config.num_heads,
+            scores_len: self.scratch.scores.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
     }
@@ -244,8 +247,9 @@ fn record_attention(
     round: &AttentionRound,
     s: &Scratch,
 ) {
+    let scratch = attention::Scratch { scores: &s.scores, partials: &s.partials };
     for (slab, &items) in slabs.iter().zip(&round.slabs) {
-        attention::record(rec, shape, slab, &s.q, &s.meta, items, &s.partials, &s.attended);
+        attention::record(rec, shape, slab, &s.q, &s.meta, items, scratch, &s.attended);
     }
     attention_merge::record(rec, shape, &s.meta, round.merge_at, round.merge_rows, &s.partials, &s.attended);
 }
@@ -272,12 +276,15 @@ impl Scratch {
         let f32 = |label: &str, rows: usize, columns: usize| gpu.tensor(label, DType::F32, &[rows, columns]);
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
-        // a quarter of a binding, up to 32 MiB; at least one token's splits, at most what could be used
-        let splits = splits_for(options.max_model_len - 1);
-        let shape = attention_shape(config);
+        // up to 64 MiB of scores and 32 MiB of partial results, within a binding; at least what one
+        // token at the end of the longest sequence needs, at most what a step could use
+        let (last, shape) = (options.max_model_len - 1, attention_shape(config));
+        let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
+        let token_scores = scores_for(last, config.num_heads);
+        let scores_len = ((room(64 << 20) / 4) as usize).min(n * token_scores).max(token_scores);
         let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
-        let slots = ((gpu.max_binding_bytes() / 4).min(32 << 20) / slot_bytes) as usize;
-        let slots = slots.min(n * splits).max(splits);
+        let token_slots = splits_for(last);
+        let slots = ((room(32 << 20) / slot_bytes) as usize).min(n * token_slots).max(token_slots);
         let meta_words = n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
         Ok(Scratch {
             meta: gpu.tensor("step metadata", DType::U32, &[meta_words + SPARE_META_WORDS])?,
@@ -286,6 +293,7 @@ impl Scratch {
             qkv: f32("qkv", n, config.qkv_rows())?,
             q: f32("q", n, config.q_width())?,
             attended: f32("attended", n, config.q_width())?,
+            scores: gpu.tensor("attention scores", DType::F32, &[scores_len])?,
             partials: gpu.tensor("attention partials", DType::F32, &shape.partials_dims(slots))?,
             gated: f32("gated", n, config.intermediate_size)?,
             head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
@@ -294,7 +302,7 @@ impl Scratch {
         })
     }
 
-    fn all(&self) -> [&Tensor; 11] {
+    fn all(&self) -> [&Tensor; 12] {
         [
             &self.meta,
             &self.hidden,
@@ -302,6 +310,7 @@ impl Scratch {
             &self.qkv,
             &self.q,
             &self.attended,
+            &self.scores,
             &self.partials,
             &self.gated,
             &self.head_hidden,

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// The context when none is asked for and the model allows more.
 const DEFAULT_CONTEXT: usize = 8192;
+/// The longest context that can be asked for: no model comes near, and every index fits a u32.
+const MAX_CONTEXT: usize = 1 << 24;
 /// Tokens of a step when nothing is asked for.
 const DEFAULT_BATCHED_TOKENS: usize = 512;
 /// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
@@ -113,8 +115,8 @@ fn decoder(gpu: &Arc<Gpu>, config: Config, weights: ModelWeights, options: &Load
     if max_model_len > config.max_position_embeddings {
         log::warn!("--ctx-size {max_model_len} is over the {} tokens the model was made for", config.max_position_embeddings);
     }
-    if max_model_len < 2 {
-        return Err(Error::request("ctx_size", format!("is {max_model_len}, expected at least 2")));
+    if !(2..=MAX_CONTEXT).contains(&max_model_len) {
+        return Err(Error::request("ctx_size", format!("is {max_model_len}, expected 2 to {MAX_CONTEXT}")));
     }
     let tuning = match options.lanes {
         Some(lanes) if lanes.is_power_of_two() && lanes <= 32 => Tuning::with_lanes(gpu, lanes),
