@@ -1,0 +1,180 @@
+//! Devices that are not there, go away, or are asked for too much.
+
+use super::common::{self, engine, gpu, request, tokens};
+use super::refused;
+use nelumbo::engine::Sampling;
+use nelumbo::gpu::adapter::{self, Backend};
+use nelumbo::gpu::{DType, Gpu, OpenOptions, Readback, Selection};
+use nelumbo::model::load::decoder_from_parts;
+use nelumbo::model::{Config, synthetic};
+use nelumbo::{Error, LoadOptions};
+
+/// A device that is lost before step `lost_before` of a request; what the steps up to it return.
+fn lose(lost_before: usize, prompt_len: usize) {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    let options = LoadOptions {
+        batch_size: Some(64),
+        ..LoadOptions::default()
+    };
+    let mut engine = engine(&gpu, &config, &options);
+    let prompt = tokens(1, prompt_len, config.vocab_size);
+    for _ in 0..2 {
+        // one runs, one waits: both are over when the device is gone
+        engine
+            .submit(request(&prompt, 20, Sampling::default()))
+            .unwrap();
+    }
+    for _ in 0..lost_before {
+        engine.step().unwrap();
+    }
+    gpu.destroy();
+    let error = engine.step().unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+    assert!(engine.is_idle());
+    engine.check(); // with nothing in flight: all pages are free
+
+    // and it stays lost: no answer, no panic, no wait without end
+    engine
+        .submit(request(&prompt, 20, Sampling::default()))
+        .unwrap();
+    let error = engine.step().unwrap_err();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+    assert!(engine.is_idle());
+    let error = gpu.tensor("late", DType::F32, &[4]).err().unwrap();
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+}
+
+#[test]
+fn a_device_lost_while_decoding_ends_everything_in_flight() {
+    lose(5, 10);
+}
+
+#[test]
+fn a_device_lost_within_a_prompt_ends_everything_in_flight() {
+    lose(1, 200);
+}
+
+#[test]
+fn a_device_lost_before_the_first_step_ends_everything_in_flight() {
+    lose(0, 10);
+}
+
+#[test]
+fn more_than_a_binding_or_a_buffer_can_hold_is_refused() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let error = refused(
+        gpu.tensor("a huge one", DType::F32, &[1 << 20, 1 << 20])
+            .map(drop),
+        &["a huge one"],
+    );
+    assert!(matches!(error, Error::DoesNotFit { .. }), "{error:?}");
+    let error = refused(
+        Readback::new(&gpu, 1 << 60).map(drop),
+        &["out of memory", "1152921504606846976"],
+    );
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error:?}");
+    // the device is as good as before
+    gpu.check().unwrap();
+    let tensor = gpu.tensor("a small one", DType::U32, &[3]).unwrap();
+    assert_eq!(gpu.download_as::<u32>(&tensor).unwrap(), [0, 0, 0]);
+}
+
+#[test]
+fn a_context_that_no_device_holds_is_refused() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    let checkpoint = synthetic::checkpoint(&config, 1).unwrap();
+    for ctx_size in [1 << 31, 1 << 40, usize::MAX] {
+        let options = LoadOptions {
+            ctx_size: Some(ctx_size),
+            ..LoadOptions::default()
+        };
+        let decoder = decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options);
+        refused(decoder, &["ctx"]);
+    }
+}
+
+#[test]
+fn a_model_too_wide_for_a_binding_is_refused() {
+    let open = OpenOptions {
+        max_binding: Some(1 << 20),
+        ..OpenOptions::default()
+    };
+    let Some(gpu) = gpu(&open) else { return };
+    // one row of logits is over the limit
+    let config = Config {
+        hidden_size: 4,
+        vocab_size: (1 << 18) + 4,
+        ..synthetic::tiny()
+    };
+    let checkpoint = synthetic::checkpoint(&config, 1).unwrap();
+    let options = LoadOptions::default();
+    let decoder = decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options);
+    let error = refused(decoder, &["one token", "binding"]);
+    assert!(matches!(error, Error::DoesNotFit { .. }), "{error:?}");
+}
+
+#[test]
+fn a_backend_without_adapters_is_no_reason_to_take_another() {
+    let there: Vec<Backend> = adapter::list().iter().map(|a| a.backend).collect();
+    let absent = Backend::NATIVE.into_iter().filter(|b| !there.contains(b));
+    let mut tried = 0;
+    for backend in absent {
+        let open = OpenOptions {
+            selection: Selection {
+                backend: Some(backend),
+                ..Selection::default()
+            },
+            ..OpenOptions::default()
+        };
+        let error = refused(
+            Gpu::open(&open).map(drop),
+            &["no usable GPU adapter", backend.name()],
+        );
+        assert!(matches!(error, Error::NoAdapter { .. }), "{error:?}");
+        tried += 1;
+    }
+    assert!(
+        tried > 0,
+        "no machine has Metal and DX12 at once: {there:?}"
+    );
+    let open = OpenOptions {
+        selection: Selection {
+            device: Some(99),
+            ..Selection::default()
+        },
+        ..OpenOptions::default()
+    };
+    let error = refused(Gpu::open(&open).map(drop), &["--device 99"]);
+    assert!(matches!(error, Error::NoAdapter { .. }), "{error:?}");
+}
+
+#[test]
+fn nonsense_in_the_switches_for_tests_is_named() {
+    if common::gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    let caps = OpenOptions {
+        caps: Some("f16,quantum".to_owned()),
+        ..OpenOptions::default()
+    };
+    refused(
+        Gpu::open(&caps).map(drop),
+        &["NELUMBO_CAPS", "quantum", "subgroup"],
+    );
+    let binding = OpenOptions {
+        max_binding: Some(1000),
+        ..OpenOptions::default()
+    };
+    refused(
+        Gpu::open(&binding).map(drop),
+        &["NELUMBO_MAX_BINDING", "1048576"],
+    );
+}

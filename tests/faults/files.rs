@@ -1,0 +1,180 @@
+//! Models as files: the two layouts against each other, and what is wrong in a file.
+
+use super::common::{Answer, answer, gpu, request};
+use super::refused;
+use super::tiny_llama::TinyLlama;
+use nelumbo::engine::{Engine, Sampling};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kv::KvFormat;
+use nelumbo::quant::Format;
+use nelumbo::{Error, LoadOptions, Model, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn load(path: &Path, weights: &str) -> Result<Model> {
+    let options = LoadOptions {
+        weights: Format::from_name(weights).unwrap(),
+        kv_format: KvFormat::F32,
+        ..LoadOptions::default()
+    };
+    Model::load(path, &options, &mut |_, _| ())
+}
+
+/// What a model answers, and the bits of the logits of all positions of a text.
+fn run(path: &Path, weights: &str) -> (Answer, Vec<u32>) {
+    let model = load(path, weights).unwrap();
+    let prompt = model.texts.tokenizer.encode_raw("oh, hi there").unwrap();
+    assert_eq!(prompt.len(), 11, "two letters are one token");
+    assert_eq!(model.texts.end_tokens, [257]);
+    let mut engine = Engine::new(model.decoder).unwrap();
+    let mut bits = Vec::new();
+    let keep = |_: usize, logits: &[f32]| bits.extend(logits.iter().map(|l| l.to_bits()));
+    engine.evaluate(&prompt, 16, 0, keep).unwrap();
+    let mut request = request(&prompt, 40, Sampling::default());
+    request.logprobs = 3;
+    (answer(&mut engine, request), bits)
+}
+
+#[test]
+fn both_layouts_hold_the_same_model() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    for untied in [true, false] {
+        let mut model = TinyLlama::new();
+        model.untied = untied;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tiny.gguf");
+        fs::write(&file, model.gguf(|file| file).finish()).unwrap();
+        let dir = folder.path().join("tiny");
+        fs::create_dir(&dir).unwrap();
+        model.write_directory(&dir);
+        for weights in ["q8", "f16"] {
+            let (from_file, file_bits) = run(&file, weights);
+            let (from_dir, dir_bits) = run(&dir, weights);
+            assert_eq!(from_file, from_dir, "{weights}, untied: {untied}");
+            assert!(file_bits == dir_bits, "{weights}, untied: {untied}");
+            let distinct: std::collections::BTreeSet<_> = from_dir.tokens.iter().collect();
+            assert!(
+                distinct.len() > 1,
+                "a model that says one thing proves little"
+            );
+        }
+    }
+}
+
+/// A file in a folder of its own.
+fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flawed.gguf");
+    fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn an_unknown_architecture_is_named_with_those_that_would_work() {
+    let mut model = TinyLlama::new();
+    model.architecture = ("mamba", "MambaForCausalLM");
+    let (_folder, path) = written(&model.gguf(|file| file).finish());
+    let error = refused(
+        load(&path, "q8"),
+        &[
+            "flawed.gguf",
+            "general.architecture",
+            "\"mamba\"",
+            "supported: llama",
+        ],
+    );
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+
+    let folder = tempfile::tempdir().unwrap();
+    model.write_directory(folder.path());
+    let error = refused(
+        load(folder.path(), "q8"),
+        &[
+            "config.json",
+            "architectures",
+            "\"MambaForCausalLM\"",
+            "LlamaForCausalLM",
+        ],
+    );
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+}
+
+#[test]
+fn an_unknown_quantisation_is_named_with_those_that_would_work() {
+    // type 16: 2 bits a weight, with a codebook
+    let file = TinyLlama::new().gguf(|file| file);
+    let file = file.raw_tensor("blk.2.attn_q.weight", &[256, 1], 16, 1 << 20, &[0; 66]);
+    let (_folder, path) = written(&file.finish());
+    let error = refused(
+        load(&path, "q8"),
+        &[
+            "flawed.gguf",
+            "blk.2.attn_q.weight",
+            "IQ2_XXS",
+            "Q8_0",
+            "Q4_0",
+            "BF16",
+        ],
+    );
+    println!("{error}");
+}
+
+#[test]
+fn a_tensor_of_the_wrong_shape_is_named() {
+    let mut model = TinyLlama::new();
+    model.shorten("model.layers.1.mlp.down_proj.weight");
+    let folder = tempfile::tempdir().unwrap();
+    model.write_directory(folder.path());
+    let error = refused(
+        load(folder.path(), "q8"),
+        &[
+            "model.safetensors",
+            "model.layers.1.mlp.down_proj.weight",
+            "[63, 96]",
+            "[64, 96]",
+        ],
+    );
+    assert!(matches!(error, Error::WeightShape { .. }), "{error:?}");
+    let (_folder, path) = written(&model.gguf(|file| file).finish());
+    let error = refused(
+        load(&path, "q8"),
+        &[
+            "flawed.gguf",
+            "blk.1.ffn_down.weight",
+            "[63, 96]",
+            "[64, 96]",
+        ],
+    );
+    assert!(matches!(error, Error::WeightShape { .. }), "{error:?}");
+}
+
+#[test]
+fn a_model_that_ends_early_or_is_none_is_named() {
+    let whole = TinyLlama::new().gguf(|file| file).finish();
+    let (_folder, path) = written(&whole[..whole.len() - 5000]);
+    refused(load(&path, "q8"), &["flawed.gguf"]);
+    let (_folder, path) = written(b"PK\x03\x04 not a model at all, but long enough");
+    refused(load(&path, "q8"), &["flawed.gguf", "GGUF"]);
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(load(folder.path(), "q8"), &["safetensors", "gguf"]);
+    assert!(matches!(error, Error::ModelNotFound { .. }), "{error:?}");
+    let error = refused(
+        load(&folder.path().join("nothing.gguf"), "q8"),
+        &["nothing.gguf"],
+    );
+    assert!(matches!(error, Error::ModelNotFound { .. }), "{error:?}");
+}
+
+#[test]
+fn a_tokenizer_larger_than_the_vocabulary_is_refused() {
+    let mut model = TinyLlama::new();
+    model.untied = false;
+    model.shorten("model.embed_tokens.weight");
+    let (_folder, path) = written(&model.gguf(|file| file).finish());
+    refused(
+        load(&path, "q8"),
+        &["flawed.gguf", "vocab_size", "257", "258"],
+    );
+}
