@@ -154,8 +154,9 @@ impl Bench {
     }
 }
 
-/// Single steps are what everything else has to equal.
-fn any_chunking_agrees(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) {
+/// Single steps are what everything else has to equal. They take long: beyond `singly` tokens, steps
+/// of 7 stand for them.
+fn any_chunking_agrees(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions, singly: usize) {
     let what = format!(
         "{} weights, {} KV, {:?} lanes, hidden {}",
         options.weights.name,
@@ -165,7 +166,13 @@ fn any_chunking_agrees(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) {
     );
     let mut bench = Bench::new(decoder(gpu, config, options));
     let text = tokens(3, LONGEST, config.vocab_size);
-    let steps = bench.feed(&text, 1);
+    let mut steps = bench.feed(&text[..singly], 1);
+    let mut sevens = bench.feed(&text, 7);
+    assert!(
+        sevens[..singly] == steps,
+        "{what}: {singly} tokens in steps of 7"
+    );
+    steps.extend(sevens.drain(singly..));
     let finite = |row: &Option<Vec<u32>>| {
         let row = row.as_ref().unwrap();
         row.iter().all(|&b| f32::from_bits(b).is_finite())
@@ -177,7 +184,7 @@ fn any_chunking_agrees(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) {
     );
     for n in [1, 15, 16, 17, 127, 128, 129, LONGEST] {
         let mut chunks = vec![7, 16, 64, n];
-        chunks.retain(|&chunk| chunk <= n);
+        chunks.retain(|&chunk| chunk <= n && (chunk, n) != (7, LONGEST));
         chunks.dedup();
         for chunk in chunks {
             for (position, row) in bench.feed(&text[..n], chunk).iter().enumerate() {
@@ -207,8 +214,17 @@ fn any_chunking_agrees_for(lanes: u32) {
         lanes: Some(lanes),
         ..options(weights, kv_format)
     };
-    any_chunking_agrees(&gpu, &synthetic::tiny(), &with("q8", KvFormat::F16));
-    any_chunking_agrees(&gpu, &ragged(), &with("f16", KvFormat::F32));
+    let tiny = with("q8", KvFormat::F16);
+    any_chunking_agrees(&gpu, &synthetic::tiny(), &tiny, LONGEST);
+    any_chunking_agrees(&gpu, &ragged(), &with("f16", KvFormat::F32), 129);
+    // the other pairings of the two formats, over a text of two splits
+    for (weights, kv_format) in [("q8", KvFormat::F32), ("f16", KvFormat::F16)] {
+        let mut bench = Bench::new(decoder(&gpu, &ragged(), &with(weights, kv_format)));
+        let text = tokens(4, 300, ragged().vocab_size);
+        let sevens = bench.feed(&text, 7);
+        let whole = Some(bench.whole(&text));
+        assert!(whole == sevens[299], "{weights} weights, {kv_format:?} KV");
+    }
 }
 
 #[test]
@@ -439,40 +455,55 @@ fn a_request_is_answered_the_same_alone_and_after_others() {
 
 #[test]
 fn decode_creates_nothing_and_submits_once_a_step() {
-    let Some(gpu) = gpu(&OpenOptions::default()) else {
-        return;
+    // wide heads: 1 MiB holds 32 of their pages, so that 40 are two slabs
+    let wide = Config {
+        num_heads: 8,
+        num_kv_heads: 8,
+        head_dim: 64,
+        ..synthetic::tiny()
     };
-    let config = synthetic::tiny();
-    let mut engine = engine(&gpu, &config, &options("q8", KvFormat::F16));
-    let drawn = Sampling {
-        temperature: 1.0,
-        top_k: 40,
-        frequency_penalty: 0.2,
-        seed: 2,
-        ..Sampling::default()
+    let small = OpenOptions {
+        max_binding: Some(1 << 20),
+        ..OpenOptions::default()
     };
-    for sampling in [Sampling::default(), drawn] {
-        // over a page's end and, for the longer one, over a split's
-        for prompt_len in [PAGE_SIZE - 4, 240] {
-            let prompt = tokens(15, prompt_len, config.vocab_size);
-            engine
-                .submit(request(&prompt, 40, sampling.clone()))
-                .unwrap();
-            for _ in 0..2 {
-                engine.step().unwrap(); // the prompt, and one step to make what decode needs
-            }
-            let mut before = gpu.counters();
-            for step in 2..40 {
+    let cases = [
+        (synthetic::tiny(), OpenOptions::default(), 1),
+        (wide, small, 2),
+    ];
+    for (config, open, num_slabs) in cases {
+        let Some(gpu) = gpu(&open) else { return };
+        let kv_format = KvFormat::F32;
+        let mut engine = engine(&gpu, &config, &options("q8", kv_format));
+        assert_eq!(engine.decoder().kv().geometry().num_slabs(), num_slabs);
+        let drawn = Sampling {
+            temperature: 1.0,
+            top_k: 40,
+            frequency_penalty: 0.2,
+            seed: 2,
+            ..Sampling::default()
+        };
+        for sampling in [Sampling::default(), drawn] {
+            // over the end of a page; the other prompt's answer begins a split, in the next slab
+            for prompt_len in [PAGE_SIZE - 4, 240] {
+                let prompt = tokens(15, prompt_len, config.vocab_size);
+                let request = request(&prompt, 40, sampling.clone());
+                engine.submit(request).unwrap();
+                // the prompt, and one step to make what decode needs
+                while engine.step().unwrap().is_empty() {}
                 engine.step().unwrap();
-                engine.check();
-                before.submits += 1;
-                assert_eq!(
-                    gpu.counters(),
-                    before,
-                    "step {step} after {prompt_len} tokens"
-                );
+                let mut before = gpu.counters();
+                for step in 2..40 {
+                    engine.step().unwrap();
+                    engine.check();
+                    before.submits += 1;
+                    assert_eq!(
+                        gpu.counters(),
+                        before,
+                        "step {step} after {prompt_len} tokens"
+                    );
+                }
+                assert!(engine.is_idle());
             }
-            assert!(engine.is_idle());
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// How the next token is drawn from the logits. Applied in this order: logit bias, penalties,
+/// How the next token is drawn from the logits. Applied in this order: penalties, logit bias,
 /// temperature, top-k, top-p, min-p, draw.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {

@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 enum Command {
     Submit(Box<Request>, Sender<Result<Event>>, Sender<Result<RequestId>>),
     Cancel(RequestId),
+    /// Sent when the handle goes: generations that outlive it hold the channel open.
+    End,
 }
 
 /// The way to an engine. Dropping it ends the thread after the step it is in.
@@ -70,7 +72,9 @@ impl EngineHandle {
 
 impl Drop for EngineHandle {
     fn drop(&mut self) {
-        self.commands = None; // the thread sees that nobody can ask any more
+        if let Some(commands) = self.commands.take() {
+            let _ = commands.send(Command::End); // a thread that is gone needs no telling
+        }
         if let Some(thread) = self.thread.take() {
             // a panic of the thread was printed by its hook; there is nothing to add while dropping
             let _ = thread.join();
@@ -108,15 +112,15 @@ fn run(mut engine: Engine, inbox: &Receiver<Command>) {
     loop {
         if engine.is_idle() {
             match inbox.recv() {
+                Ok(Command::End) | Err(_) => return,
                 Ok(command) => obey(command, &mut engine, &mut listeners),
-                Err(_) => return,
             }
         }
         loop {
             match inbox.try_recv() {
+                Ok(Command::End) | Err(TryRecvError::Disconnected) => return,
                 Ok(command) => obey(command, &mut engine, &mut listeners),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return,
             }
         }
         match engine.step() {
@@ -152,6 +156,7 @@ fn obey(command: Command, engine: &mut Engine, listeners: &mut HashMap<RequestId
                 tell(event, listeners);
             }
         }
+        Command::End => {} // for whoever reads commands, not for the engine
     }
 }
 

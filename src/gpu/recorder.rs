@@ -10,7 +10,7 @@ use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
 use crate::gpu::profile::Profile;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -39,6 +39,8 @@ pub struct Recorder {
     params_group: wgpu::BindGroup,
     params: Vec<u8>,
     groups: HashMap<GroupKey, wgpu::BindGroup>,
+    /// Pipelines that had work.
+    used: HashSet<u64>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
     profile: Option<Profile>,
@@ -58,6 +60,7 @@ impl Recorder {
             ring,
             params: Vec::with_capacity(RING_SLOTS * PARAMS_BYTES as usize),
             groups: HashMap::new(),
+            used: HashSet::new(),
             open: None,
             failed: None,
             profile: Profile::from_env(),
@@ -83,7 +86,8 @@ impl Recorder {
     }
 
     /// Records one dispatch of `workgroups`. `tensors` are named as in the WGSL and in its order.
-    /// What goes wrong is told by [`Recorder::submit`].
+    /// What goes wrong is told by [`Recorder::submit`]. With no workgroups nothing is recorded, but
+    /// pipeline and bind group are made ready: a later step that has work for them creates nothing.
     ///
     /// # Panics
     /// When names, order or count differ from the shader's, or a limit of the call is broken: that
@@ -95,7 +99,7 @@ impl Recorder {
         params: P,
         workgroups: [u32; 3],
     ) {
-        if self.failed.is_some() || workgroups.contains(&0) {
+        if self.failed.is_some() {
             return;
         }
         let pipeline = match self.gpu.pipeline(variant) {
@@ -121,6 +125,17 @@ impl Recorder {
             "{variant}: size of params"
         );
 
+        let key = group_key(&pipeline, tensors);
+        if !self.groups.contains_key(&key) {
+            let group = bind_group(&self.gpu, &pipeline, tensors);
+            self.groups.insert(key, group);
+        }
+        if workgroups.contains(&0) {
+            return;
+        }
+        self.used.insert(pipeline.id);
+        let group = &self.groups[&key];
+
         let offset = self.params.len() as u32;
         assert!(
             offset < (RING_SLOTS * PARAMS_BYTES as usize) as u32,
@@ -130,12 +145,6 @@ impl Recorder {
         self.params
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 
-        let key = group_key(&pipeline, tensors);
-        if !self.groups.contains_key(&key) {
-            let group = bind_group(&self.gpu, &pipeline, tensors);
-            self.groups.insert(key, group);
-        }
-        let group = &self.groups[&key];
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
         let pass = pass.get_or_insert_with(|| {
             encoder
@@ -163,8 +172,7 @@ impl Recorder {
 
     /// The variants recorded since the recorder was made.
     pub fn variants(&self) -> Vec<Variant> {
-        let ids = self.groups.keys().map(|(id, _)| *id).collect();
-        self.gpu.pipelines.variants(&ids)
+        self.gpu.pipelines.variants(&self.used)
     }
 
     /// Records a copy of `tensor` to the host, after everything recorded so far.

@@ -184,7 +184,8 @@ pub struct Scratch<'a> {
 
 /// Computes `items`, all of whose pages are in `slab`: from `q: [.., num_heads * head_dim]` into
 /// `out` of the same shape, or for items that are partial into the scratch. Two dispatches: the
-/// scores, then this kernel.
+/// scores, then this kernel. Without items both are only made ready: a sequence may reach this slab
+/// while it decodes.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is one tensor or one choice"
@@ -199,9 +200,6 @@ pub fn record(
     scratch: Scratch,
     out: &Tensor,
 ) {
-    if items.count == 0 {
-        return;
-    }
     attention_scores::record(rec, shape, slab, q, step_meta, items, scratch.scores);
     let [_, width] = out.dims();
     assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");

@@ -50,6 +50,7 @@ pub fn reference(states: &[(f32, f32, &[f32])]) -> Vec<f64> {
 }
 
 /// Folds `num_rows` rows, listed in `step_meta` from word `rows_at` on, from `partials` into `out`.
+/// With none, the kernel is only made ready: the first decode step beyond a split has rows to fold.
 pub fn record(
     rec: &mut Recorder,
     shape: &AttentionShape,
@@ -64,9 +65,6 @@ pub fn record(
     assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
     let [_, width] = out.dims();
     assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");
-    if num_rows == 0 {
-        return;
-    }
     let invocations = num_rows * shape.num_heads * shape.head_dim / 4;
     rec.dispatch(
         &Variant::new(&ATTENTION_MERGE),

@@ -172,14 +172,6 @@ fn penalties_push_seen_tokens_back() {
         ..stuck.clone()
     };
     assert_eq!(seen_twice(&run(frequency)), 0);
-    // 50 divided by 100 is not enough for it any more
-    let repeat = Sampling {
-        repeat_penalty: 100.0,
-        ..stuck.clone()
-    };
-    let text = run(repeat);
-    assert_eq!(text[0], 9);
-    assert!(!text[1..].contains(&9), "{text:?}");
     // a window of one token forbids only an immediate repetition
     let short = Sampling {
         presence_penalty: 100.0,
@@ -196,6 +188,54 @@ fn penalties_push_seen_tokens_back() {
         ..stuck
     };
     assert_eq!(run(none), [9; 40]);
+}
+
+#[test]
+fn penalties_and_bias_are_what_their_formula_says() {
+    let Some((mut engine, prompt)) = prepared() else {
+        return;
+    };
+    let plain = answer(&mut engine, request(&prompt, 40, Sampling::default())).tokens;
+    let repeat = Sampling {
+        repeat_penalty: 1.8,
+        ..Sampling::default()
+    };
+    let all = Sampling {
+        presence_penalty: 0.3,
+        frequency_penalty: -0.2,
+        repeat_last_n: 7,
+        logit_bias: vec![(plain[3], 0.4), (100, 1.5)],
+        ..repeat.clone()
+    };
+    for sampling in [repeat, all] {
+        let text = answer(&mut engine, request(&prompt, 40, sampling.clone())).tokens;
+        assert_ne!(text, plain, "{sampling:?} changes nothing");
+        let mut rows = logits_behind(&mut engine, &prompt, &text);
+        for (i, row) in rows.iter_mut().enumerate() {
+            let known = [&prompt, &text[..i]].concat();
+            let oldest = known.len().saturating_sub(sampling.repeat_last_n);
+            penalise(row, &known[oldest..], &sampling);
+        }
+        assert_eq!(text, best_of(&rows), "{sampling:?}");
+    }
+}
+
+/// Penalties on what the window holds, then the bias.
+fn penalise(row: &mut [f32], window: &[u32], sampling: &Sampling) {
+    for token in window.iter().collect::<HashSet<_>>() {
+        let count = window.iter().filter(|&t| t == token).count() as f32;
+        let logit = &mut row[*token as usize];
+        let repeat = sampling.repeat_penalty;
+        *logit = if *logit > 0.0 {
+            *logit / repeat
+        } else {
+            *logit * repeat
+        };
+        *logit -= sampling.presence_penalty + count * sampling.frequency_penalty;
+    }
+    for &(token, bias) in &sampling.logit_bias {
+        row[token as usize] += bias;
+    }
 }
 
 #[test]

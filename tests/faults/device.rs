@@ -1,6 +1,6 @@
 //! Devices that are not there, go away, or are asked for too much.
 
-use super::common::{self, engine, gpu, request, tokens};
+use super::common::{engine, gpu, request, tokens};
 use super::refused;
 use nelumbo::engine::Sampling;
 use nelumbo::gpu::adapter::{self, Backend};
@@ -158,7 +158,7 @@ fn a_backend_without_adapters_is_no_reason_to_take_another() {
 
 #[test]
 fn nonsense_in_the_switches_for_tests_is_named() {
-    if common::gpu(&OpenOptions::default()).is_none() {
+    if gpu(&OpenOptions::default()).is_none() {
         return;
     }
     let caps = OpenOptions {
