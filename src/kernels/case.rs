@@ -220,8 +220,6 @@ pub struct Case {
     pub name: String,
     /// Smallest subgroup it needs; 0 for a case without subgroup operations.
     pub subgroup: u32,
-    /// Large: worth timing, too slow to check every time.
-    pub timing: bool,
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must move at least.
@@ -238,7 +236,6 @@ impl Case {
             kernel,
             name,
             subgroup: 0,
-            timing: false,
             flops: 0.0,
             bytes: 0.0,
             tensors: Vec::new(),
@@ -264,13 +261,6 @@ impl Case {
     #[must_use]
     pub fn needs_subgroup(mut self, size: u32) -> Case {
         self.subgroup = size;
-        self
-    }
-
-    /// For benches alone.
-    #[must_use]
-    pub fn for_timing(mut self) -> Case {
-        self.timing = true;
         self
     }
 

@@ -250,12 +250,11 @@ pub fn cases() -> Vec<Case> {
         };
         all.push(case(format, wide, Epilogue::Store, (3, 577, 96), 77));
     }
-    all.extend(timing_cases());
     all
 }
 
 /// The matrices of a small chat model, for one token and for a chunk of a prompt.
-fn timing_cases() -> Vec<Case> {
+pub fn timings() -> Vec<Case> {
     let shapes = [
         (960, 576, Epilogue::Store),
         (576, 576, Epilogue::Add),
@@ -269,7 +268,7 @@ fn timing_cases() -> Vec<Case> {
         for (rows, columns, epilogue) in shapes {
             for num_tokens in [1, 8, 64] {
                 if num_tokens < 64 || rows < 10_000 {
-                    all.push(case(format, tuning, epilogue, (num_tokens, rows, columns), 1).for_timing());
+                    all.push(case(format, tuning, epilogue, (num_tokens, rows, columns), 1));
                 }
             }
         }

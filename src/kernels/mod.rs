@@ -31,12 +31,22 @@ pub struct Entry {
     pub variants: fn() -> Vec<Variant>,
     /// What it must do, ragged shapes first.
     pub cases: fn() -> Vec<Case>,
+    /// Shapes of real models, for benches: right as well, but slow to check every time.
+    pub timings: fn() -> Vec<Case>,
 }
 
 /// The entry of a kernel's module.
 macro_rules! entry {
     ($module:ident :: $kernel:ident) => {
-        Entry { kernel: &$module::$kernel, variants: $module::variants, cases: $module::cases }
+        entry!($module::$kernel, timings: Vec::new)
+    };
+    ($module:ident :: $kernel:ident, timings: $timings:path) => {
+        Entry {
+            kernel: &$module::$kernel,
+            variants: $module::variants,
+            cases: $module::cases,
+            timings: $timings,
+        }
     };
 }
 
@@ -48,7 +58,7 @@ pub static ALL: &[Entry] = &[
     entry!(attention_scores::ATTENTION_SCORES),
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),
-    entry!(matmul::MATMUL),
+    entry!(matmul::MATMUL, timings: matmul::timings),
     entry!(penalties::PENALTIES),
     entry!(rms_norm::RMS_NORM),
     entry!(rope::ROPE),
