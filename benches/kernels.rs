@@ -13,14 +13,26 @@ use std::time::Instant;
 const REPEATS: usize = 5;
 
 fn main() -> Result<(), nelumbo::Error> {
-    let filter = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let filter = std::env::args()
+        .skip(1)
+        .find(|a| !a.starts_with('-'))
+        .unwrap_or_default();
     let checked = std::env::var_os("NELUMBO_UNCHECKED").is_none();
-    let gpu = Gpu::open(&OpenOptions { checked, ..OpenOptions::from_env()? })?;
+    let gpu = Gpu::open(&OpenOptions {
+        checked,
+        ..OpenOptions::from_env()?
+    })?;
     let report = gpu.report();
-    println!("{} ({}, {} {})", report.name, report.backend, report.driver, report.driver_info);
+    println!(
+        "{} ({}, {} {})",
+        report.name, report.backend, report.driver, report.driver_info
+    );
     let clock = Clock::for_software(gpu.is_software());
     println!("time: {}", clock.name());
-    println!("{:<58} {:>10} {:>10} {:>8} {:>9}", "case", "min us", "median us", "GB/s", "GFLOP/s");
+    println!(
+        "{:<58} {:>10} {:>10} {:>8} {:>9}",
+        "case", "min us", "median us", "GB/s", "GFLOP/s"
+    );
     for case in ALL.iter().flat_map(|entry| (entry.timings)()) {
         let name = format!("{} {}", case.kernel.name, case.name);
         if !name.contains(&filter) || case.missing(gpu.caps()).is_some() {
@@ -37,7 +49,9 @@ fn main() -> Result<(), nelumbo::Error> {
         };
         time(1)?; // compiles
         let dispatches = ((clock.span() / time(4)?.max(1e-3)) as usize * 4).clamp(1, 2000);
-        let mut times = (0..REPEATS).map(|_| Ok(time(dispatches)? / dispatches as f64)).collect::<Result<Vec<_>, nelumbo::Error>>()?;
+        let mut times = (0..REPEATS)
+            .map(|_| Ok(time(dispatches)? / dispatches as f64))
+            .collect::<Result<Vec<_>, nelumbo::Error>>()?;
         times.sort_unstable_by(f64::total_cmp);
         let (min, median) = (times[0], times[REPEATS / 2]);
         println!(

@@ -29,7 +29,10 @@ fn root() -> PathBuf {
 }
 
 fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -45,13 +48,23 @@ fn sources(folder: &str, extension: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     files(&root().join(folder), extension, &mut found);
     assert!(!found.is_empty(), "no .{extension} under {folder}");
-    let name = |p: &Path| p.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
-    found.iter().map(|p| (name(p), fs::read_to_string(p).unwrap())).collect()
+    let name = |p: &Path| {
+        p.strip_prefix(root())
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .replace('\\', "/")
+    };
+    found
+        .iter()
+        .map(|p| (name(p), fs::read_to_string(p).unwrap()))
+        .collect()
 }
 
 /// The lines that are code: comments aside.
 fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().map(|line| line.split("//").next().unwrap_or(""))
+    text.lines()
+        .map(|line| line.split("//").next().unwrap_or(""))
 }
 
 fn rank(module: &str) -> Option<usize> {
@@ -62,12 +75,22 @@ fn rank(module: &str) -> Option<usize> {
 fn modules_name_only_those_below_them() {
     let mut wrong = Vec::new();
     for (path, text) in sources("src", "rs") {
-        let Some(own) = path.strip_prefix("src/").and_then(|p| p.split(['/', '.']).next()) else { continue };
+        let Some(own) = path
+            .strip_prefix("src/")
+            .and_then(|p| p.split(['/', '.']).next())
+        else {
+            continue;
+        };
         let Some(own_rank) = rank(own) else { continue };
         for line in code(&text) {
             for (at, _) in line.match_indices("crate::") {
-                let named = line[at + 7..].split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
-                if rank(named).is_some_and(|r| r > own_rank || (r == own_rank && named != own)) && !peers(own, named) {
+                let named = line[at + 7..]
+                    .split(|c: char| !c.is_alphanumeric() && c != '_')
+                    .next()
+                    .unwrap();
+                if rank(named).is_some_and(|r| r > own_rank || (r == own_rank && named != own))
+                    && !peers(own, named)
+                {
                     wrong.push(format!("{path}: {}", line.trim()));
                 }
             }
@@ -86,7 +109,10 @@ fn only_gpu_names_the_graphics_libraries() {
     let wrong: Vec<String> = sources("src", "rs")
         .into_iter()
         .filter(|(path, _)| !path.starts_with("src/gpu/"))
-        .filter(|(_, text)| code(text).any(|l| l.contains("wgpu::") || l.contains("naga::") || l.contains("use wgpu")))
+        .filter(|(_, text)| {
+            code(text)
+                .any(|l| l.contains("wgpu::") || l.contains("naga::") || l.contains("use wgpu"))
+        })
         .map(|(path, _)| path)
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -94,10 +120,22 @@ fn only_gpu_names_the_graphics_libraries() {
 
 #[test]
 fn pure_modules_have_no_clock_channel_or_device() {
-    let banned = ["std::time", "Instant", "mpsc", "std::thread", "std::fs", "crate::gpu", "RandomState", "HashMap"];
+    let banned = [
+        "std::time",
+        "Instant",
+        "mpsc",
+        "std::thread",
+        "std::fs",
+        "crate::gpu",
+        "RandomState",
+        "HashMap",
+    ];
     let mut pure: Vec<(String, String)> = sources("src/text", "rs");
     for path in PURE {
-        pure.push(((*path).to_owned(), fs::read_to_string(root().join(path)).unwrap()));
+        pure.push((
+            (*path).to_owned(),
+            fs::read_to_string(root().join(path)).unwrap(),
+        ));
     }
     for (path, text) in pure {
         let tests = text.find("#[cfg(test)]").unwrap_or(text.len());
@@ -106,8 +144,12 @@ fn pure_modules_have_no_clock_channel_or_device() {
             if banned == "HashMap" && path.starts_with("src/text/") || path.contains("/tests") {
                 continue;
             }
-            let allowed_thread = path == "src/text/chat_template.rs" || path.starts_with("src/text/") && banned == "std::thread";
-            assert!(allowed_thread || !code(&text[..tests]).any(|l| l.contains(banned)), "{path} names {banned}");
+            let allowed_thread = path == "src/text/chat_template.rs"
+                || path.starts_with("src/text/") && banned == "std::thread";
+            assert!(
+                allowed_thread || !code(&text[..tests]).any(|l| l.contains(banned)),
+                "{path} names {banned}"
+            );
         }
     }
 }
@@ -120,7 +162,9 @@ fn files_are_on_a_human_scale() {
             let tests = text.find("#[cfg(test)]").unwrap_or(text.len());
             let lines = text[..tests].lines().count();
             if lines > 400 {
-                long.push(format!("{path}: {lines} lines: what second thing does it hold?"));
+                long.push(format!(
+                    "{path}: {lines} lines: what second thing does it hold?"
+                ));
             }
         }
     }

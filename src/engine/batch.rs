@@ -27,14 +27,21 @@ pub struct Row<'a> {
 impl<'a> Batch<'a> {
     /// The batch of `plan`.
     pub fn from_plan(plan: &StepPlan, scheduler: &'a Scheduler) -> Batch<'a> {
-        let mut batch = Batch { spans: Vec::with_capacity(plan.chunks.len()), rows: Vec::new() };
+        let mut batch = Batch {
+            spans: Vec::with_capacity(plan.chunks.len()),
+            rows: Vec::new(),
+        };
         for chunk in &plan.chunks {
             let sequence = scheduler.sequence(chunk.id);
             batch.spans.push(Span {
                 tokens: &sequence.tokens[chunk.start..chunk.start + chunk.len],
                 first_position: chunk.start,
                 pages: &sequence.pages,
-                head_rows: if chunk.samples { HeadRows::Last } else { HeadRows::None },
+                head_rows: if chunk.samples {
+                    HeadRows::Last
+                } else {
+                    HeadRows::None
+                },
             });
             if chunk.samples {
                 let sampling = &sequence.request.sampling;

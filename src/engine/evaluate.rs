@@ -20,13 +20,19 @@ impl Engine {
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
         if tokens.len() > self.servable_len() {
-            return Err(Error::RequestTooLong { tokens: tokens.len(), limit: self.servable_len() });
+            return Err(Error::RequestTooLong {
+                tokens: tokens.len(),
+                limit: self.servable_len(),
+            });
         }
         if !self.is_idle() {
             return Err(Error::request("evaluate", "requests are in flight"));
         }
         let mut pages: Vec<PageId> = Vec::new();
-        let grown = self.scheduler.pool().extend(&mut pages, tokens.len().div_ceil(PAGE_SIZE));
+        let grown = self
+            .scheduler
+            .pool()
+            .extend(&mut pages, tokens.len().div_ceil(PAGE_SIZE));
         assert!(grown, "an idle pool holds any sequence of servable length");
         let result = self.feed(tokens, &pages, chunk, from, &mut each);
         for &page in pages.iter().rev() {
@@ -43,16 +49,35 @@ impl Engine {
         from: usize,
         each: &mut impl FnMut(usize, &[f32]),
     ) -> Result<()> {
-        let (max_tokens, max_rows) = (self.decoder().max_batched_tokens(), self.decoder().max_head_rows());
+        let (max_tokens, max_rows) = (
+            self.decoder().max_batched_tokens(),
+            self.decoder().max_head_rows(),
+        );
         let mut start = 0;
         while start < tokens.len() {
             // positions before `from` need no logits, so they are not bound by how many rows there are
-            let wanted = if start < from { (from - start).min(max_tokens) } else { max_rows.min(max_tokens) };
+            let wanted = if start < from {
+                (from - start).min(max_tokens)
+            } else {
+                max_rows.min(max_tokens)
+            };
             let len = chunk.min(wanted).min(tokens.len() - start);
-            let head_rows = if start < from { HeadRows::None } else { HeadRows::All };
-            let span = Span { tokens: &tokens[start..start + len], first_position: start, pages, head_rows };
+            let head_rows = if start < from {
+                HeadRows::None
+            } else {
+                HeadRows::All
+            };
+            let span = Span {
+                tokens: &tokens[start..start + len],
+                first_position: start,
+                pages,
+                head_rows,
+            };
             let logits = self.runner.logits(&[span])?;
-            for (row, logits) in logits.chunks(self.decoder().config().vocab_size).enumerate() {
+            for (row, logits) in logits
+                .chunks(self.decoder().config().vocab_size)
+                .enumerate()
+            {
                 each(start + row, logits);
             }
             start += len;

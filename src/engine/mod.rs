@@ -43,7 +43,10 @@ impl Engine {
             max_waiting: MAX_WAITING,
         };
         let pool = PagePool::new(decoder.kv().geometry());
-        Ok(Engine { scheduler: Scheduler::new(limits, pool), runner: Runner::new(decoder)? })
+        Ok(Engine {
+            scheduler: Scheduler::new(limits, pool),
+            runner: Runner::new(decoder)?,
+        })
     }
 
     /// The decoder, for its sizes and its device.

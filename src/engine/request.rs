@@ -79,7 +79,10 @@ impl Sampling {
         ];
         for (field, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
-                return Err(Error::request(field, format!("is {value}, expected {low} to {high}")));
+                return Err(Error::request(
+                    field,
+                    format!("is {value}, expected {low} to {high}"),
+                ));
             }
         }
         for &(token, bias) in &self.logit_bias {
@@ -88,7 +91,10 @@ impl Sampling {
                 return Err(Error::request("logit_bias", problem));
             }
             if !(-1e6..=1e6).contains(&bias) {
-                return Err(Error::request("logit_bias", format!("is {bias} for token {token}, expected -1e6 to 1e6")));
+                return Err(Error::request(
+                    "logit_bias",
+                    format!("is {bias} for token {token}, expected -1e6 to 1e6"),
+                ));
             }
         }
         Ok(())
@@ -171,12 +177,48 @@ mod tests {
         let check = |sampling: Sampling| sampling.check(10).map_err(|e| e.to_string());
         assert!(check(Sampling::default()).is_ok());
         let wrong: [(&str, Sampling); 6] = [
-            ("temperature", Sampling { temperature: -1.0, ..Sampling::default() }),
-            ("temperature", Sampling { temperature: f32::NAN, ..Sampling::default() }),
-            ("top_p", Sampling { top_p: 1.5, ..Sampling::default() }),
-            ("min_p", Sampling { min_p: 2.0, ..Sampling::default() }),
-            ("logit_bias", Sampling { logit_bias: vec![(10, 0.0)], ..Sampling::default() }),
-            ("logit_bias", Sampling { logit_bias: vec![(3, f32::INFINITY)], ..Sampling::default() }),
+            (
+                "temperature",
+                Sampling {
+                    temperature: -1.0,
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "temperature",
+                Sampling {
+                    temperature: f32::NAN,
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "top_p",
+                Sampling {
+                    top_p: 1.5,
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "min_p",
+                Sampling {
+                    min_p: 2.0,
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "logit_bias",
+                Sampling {
+                    logit_bias: vec![(10, 0.0)],
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "logit_bias",
+                Sampling {
+                    logit_bias: vec![(3, f32::INFINITY)],
+                    ..Sampling::default()
+                },
+            ),
         ];
         for (field, sampling) in wrong {
             let error = check(sampling).unwrap_err();

@@ -6,8 +6,8 @@ use super::scheduler::Sampled;
 use crate::error::Result;
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
-use crate::model::step::{Span, Step};
 use crate::model::Decoder;
+use crate::model::step::{Span, Step};
 
 /// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
 pub struct Runner {
@@ -29,7 +29,13 @@ impl Runner {
         let ids = gpu.tensor("token ids", DType::U32, &[rows])?;
         let argmax_scratch = gpu.tensor("argmax candidates", DType::U32, &[scratch_words])?;
         let ids_readback = Readback::new(gpu, ids.size_bytes())?;
-        Ok(Runner { ids, argmax_scratch, ids_readback, logits_readback: None, decoder })
+        Ok(Runner {
+            ids,
+            argmax_scratch,
+            ids_readback,
+            logits_readback: None,
+            decoder,
+        })
     }
 
     /// The decoder.
@@ -44,7 +50,11 @@ impl Runner {
     /// What the device reports.
     pub fn execute(&mut self, batch: &Batch) -> Result<Vec<Sampled>> {
         let mut step = self.decoder.step(&batch.spans);
-        assert_eq!(step.head_rows, batch.rows.len(), "a row of logits for each token that is drawn");
+        assert_eq!(
+            step.head_rows,
+            batch.rows.len(),
+            "a row of logits for each token that is drawn"
+        );
         let plan = SamplingPlan::new(&batch.rows, &mut step);
         self.decoder.record(&step)?;
         if batch.rows.is_empty() {
@@ -63,15 +73,23 @@ impl Runner {
         let ids = self.ids_readback.wait(self.decoder.gpu(), |bytes| {
             bytemuck::pod_collect_to_vec::<u8, u32>(&bytes[..4 * num_rows])
         })?;
-        let logits = if wants_logits { self.copied_logits(num_rows)? } else { Vec::new() };
+        let logits = if wants_logits {
+            self.copied_logits(num_rows)?
+        } else {
+            Vec::new()
+        };
         let vocab_size = self.decoder.config().vocab_size;
-        let sampled = ids.into_iter().zip(&batch.rows).enumerate().map(|(i, (token, row))| Sampled {
-            token,
-            top_logprobs: match row.logprobs {
-                0 => Vec::new(),
-                count => top_logprobs(&logits[i * vocab_size..(i + 1) * vocab_size], count),
-            },
-        });
+        let sampled = ids
+            .into_iter()
+            .zip(&batch.rows)
+            .enumerate()
+            .map(|(i, (token, row))| Sampled {
+                token,
+                top_logprobs: match row.logprobs {
+                    0 => Vec::new(),
+                    count => top_logprobs(&logits[i * vocab_size..(i + 1) * vocab_size], count),
+                },
+            });
         Ok(sampled.collect())
     }
 
@@ -105,7 +123,9 @@ impl Runner {
     fn copied_logits(&self, num_rows: usize) -> Result<Vec<f32>> {
         let readback = self.logits_readback.as_ref().expect("a copy was recorded");
         let bytes = num_rows * self.decoder.config().vocab_size * 4;
-        readback.wait(self.decoder.gpu(), |all| bytemuck::pod_collect_to_vec(&all[..bytes]))
+        readback.wait(self.decoder.gpu(), |all| {
+            bytemuck::pod_collect_to_vec(&all[..bytes])
+        })
     }
 
     fn draw(&mut self, plan: &SamplingPlan, num_rows: usize) {
@@ -141,10 +161,14 @@ impl SamplingPlan {
         let sampled = rows.iter().any(|row| !row.sampling.is_greedy());
         let sample_at = sampled.then(|| {
             let at = step.words.len();
-            step.words.extend(rows.iter().flat_map(|row| sampling_of(row).words()));
+            step.words
+                .extend(rows.iter().flat_map(|row| sampling_of(row).words()));
             at
         });
-        SamplingPlan { penalties, sample_at }
+        SamplingPlan {
+            penalties,
+            sample_at,
+        }
     }
 }
 
@@ -161,7 +185,14 @@ fn penalties_of(row: &Row) -> penalties::Row {
         repeat: s.repeat_penalty,
         presence: s.presence_penalty,
         frequency: s.frequency_penalty,
-        entries: counts.into_iter().map(|(token, (count, bias))| penalties::Entry { id: token, count, bias }).collect(),
+        entries: counts
+            .into_iter()
+            .map(|(token, (count, bias))| penalties::Entry {
+                id: token,
+                count,
+                bias,
+            })
+            .collect(),
     }
 }
 
@@ -183,7 +214,11 @@ fn top_logprobs(logits: &[f32], count: usize) -> Vec<TokenLogprob> {
     let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
     let log_sum = sum.ln() + f64::from(max);
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    let better = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let better = |a: &u32, b: &u32| {
+        logits[*b as usize]
+            .total_cmp(&logits[*a as usize])
+            .then(a.cmp(b))
+    };
     let count = count.min(order.len());
     if count < order.len() {
         order.select_nth_unstable_by(count, better);
@@ -191,7 +226,13 @@ fn top_logprobs(logits: &[f32], count: usize) -> Vec<TokenLogprob> {
     }
     order.sort_unstable_by(better);
     let logprob = |token: u32| (f64::from(logits[token as usize]) - log_sum) as f32;
-    order.into_iter().map(|token| TokenLogprob { token, logprob: logprob(token) }).collect()
+    order
+        .into_iter()
+        .map(|token| TokenLogprob {
+            token,
+            logprob: logprob(token),
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -201,7 +242,10 @@ mod tests {
     #[test]
     fn logprobs_are_sorted_and_sum_to_one() {
         let top = top_logprobs(&[1.0, 3.0, 2.0, 3.0], 4);
-        assert_eq!(top.iter().map(|t| t.token).collect::<Vec<_>>(), [1, 3, 2, 0]);
+        assert_eq!(
+            top.iter().map(|t| t.token).collect::<Vec<_>>(),
+            [1, 3, 2, 0]
+        );
         let sum: f64 = top.iter().map(|t| f64::from(t.logprob).exp()).sum();
         assert!((sum - 1.0).abs() < 1e-6);
         assert_eq!(top_logprobs(&[1.0, 3.0, 2.0, 3.0], 2), top[..2]);

@@ -91,8 +91,17 @@ pub struct Scheduler {
 impl Scheduler {
     /// Nothing to do yet.
     pub fn new(limits: Limits, pool: PagePool) -> Scheduler {
-        assert!(limits.max_batched_tokens > 0, "a step computes at least one token");
-        Scheduler { limits, pool, waiting: VecDeque::new(), running: None, next_id: 1 }
+        assert!(
+            limits.max_batched_tokens > 0,
+            "a step computes at least one token"
+        );
+        Scheduler {
+            limits,
+            pool,
+            waiting: VecDeque::new(),
+            running: None,
+            next_id: 1,
+        }
     }
 
     /// The bounds.
@@ -102,7 +111,9 @@ impl Scheduler {
 
     /// The longest sequence that can ever be served, prompt and answer.
     pub fn servable_len(&self) -> usize {
-        self.limits.max_model_len.min(self.pool.geometry().num_pages * PAGE_SIZE)
+        self.limits
+            .max_model_len
+            .min(self.pool.geometry().num_pages * PAGE_SIZE)
     }
 
     /// Takes a request into the queue.
@@ -119,15 +130,27 @@ impl Scheduler {
         }
         // the prompt and one token of an answer
         if request.tokens.len() + 1 > self.servable_len() {
-            return Err(Error::RequestTooLong { tokens: request.tokens.len(), limit: self.servable_len() });
+            return Err(Error::RequestTooLong {
+                tokens: request.tokens.len(),
+                limit: self.servable_len(),
+            });
         }
         if self.waiting.len() >= self.limits.max_waiting {
-            return Err(Error::request("queue", format!("is full with {} requests", self.waiting.len())));
+            return Err(Error::request(
+                "queue",
+                format!("is full with {} requests", self.waiting.len()),
+            ));
         }
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let tokens = request.tokens.clone();
-        self.waiting.push_back(Sequence { id, request, tokens, num_computed: 0, pages: Vec::new() });
+        self.waiting.push_back(Sequence {
+            id,
+            request,
+            tokens,
+            num_computed: 0,
+            pages: Vec::new(),
+        });
         Ok(id)
     }
 
@@ -138,7 +161,10 @@ impl Scheduler {
         }
         let at = self.waiting.iter().position(|s| s.id == id)?;
         self.waiting.remove(at);
-        Some(Event::Finished { id, reason: FinishReason::Cancelled })
+        Some(Event::Finished {
+            id,
+            reason: FinishReason::Cancelled,
+        })
     }
 
     /// Whether any request is not over.
@@ -151,7 +177,10 @@ impl Scheduler {
     /// # Panics
     /// When it is not running: plans are for running sequences only.
     pub fn sequence(&self, id: RequestId) -> &Sequence {
-        self.running.as_ref().filter(|s| s.id == id).expect("a planned sequence runs")
+        self.running
+            .as_ref()
+            .filter(|s| s.id == id)
+            .expect("a planned sequence runs")
     }
 
     /// The next step: as much of the running sequence as the budget allows, with pages for it.
@@ -159,15 +188,28 @@ impl Scheduler {
         if self.running.is_none() {
             self.running = self.waiting.pop_front();
         }
-        let Some(sequence) = &mut self.running else { return StepPlan::default() };
+        let Some(sequence) = &mut self.running else {
+            return StepPlan::default();
+        };
         let known = sequence.tokens.len();
         let len = (known - sequence.num_computed).min(self.limits.max_batched_tokens);
         let end = sequence.num_computed + len;
         let missing = end.div_ceil(PAGE_SIZE) - sequence.pages.len();
         let grown = self.pool.extend(&mut sequence.pages, missing);
-        assert!(grown, "one admitted sequence always fits: {end} tokens, {} pages", self.pool.geometry().num_pages);
-        let chunk = Chunk { id: sequence.id, start: sequence.num_computed, len, samples: end == known };
-        StepPlan { chunks: vec![chunk] }
+        assert!(
+            grown,
+            "one admitted sequence always fits: {end} tokens, {} pages",
+            self.pool.geometry().num_pages
+        );
+        let chunk = Chunk {
+            id: sequence.id,
+            start: sequence.num_computed,
+            len,
+            samples: end == known,
+        };
+        StepPlan {
+            chunks: vec![chunk],
+        }
     }
 
     /// Takes a step's result: one sampled token for each chunk that samples, in order.
@@ -175,15 +217,29 @@ impl Scheduler {
         let mut events = Vec::new();
         let mut sampled = sampled.into_iter();
         for chunk in &plan.chunks {
-            let sequence = self.running.as_mut().filter(|s| s.id == chunk.id).expect("a planned sequence runs");
-            assert_eq!(sequence.num_computed, chunk.start, "a step is committed once, in order");
+            let sequence = self
+                .running
+                .as_mut()
+                .filter(|s| s.id == chunk.id)
+                .expect("a planned sequence runs");
+            assert_eq!(
+                sequence.num_computed, chunk.start,
+                "a step is committed once, in order"
+            );
             sequence.num_computed += chunk.len;
             if !chunk.samples {
                 continue;
             }
-            let Sampled { token, top_logprobs } = sampled.next().expect("a token for each chunk that samples");
+            let Sampled {
+                token,
+                top_logprobs,
+            } = sampled.next().expect("a token for each chunk that samples");
             sequence.tokens.push(token);
-            events.push(Event::Token { id: chunk.id, token, top_logprobs });
+            events.push(Event::Token {
+                id: chunk.id,
+                token,
+                top_logprobs,
+            });
             if let Some(reason) = self.over(token) {
                 events.extend(self.finish(reason));
             }
@@ -196,7 +252,10 @@ impl Scheduler {
     pub fn abandon(&mut self) -> Vec<Event> {
         let mut events: Vec<Event> = self.finish(FinishReason::Cancelled).into_iter().collect();
         let waiting = std::mem::take(&mut self.waiting);
-        events.extend(waiting.into_iter().map(|s| Event::Finished { id: s.id, reason: FinishReason::Cancelled }));
+        events.extend(waiting.into_iter().map(|s| Event::Finished {
+            id: s.id,
+            reason: FinishReason::Cancelled,
+        }));
         events
     }
 
@@ -207,7 +266,8 @@ impl Scheduler {
             return Some(FinishReason::Stop);
         }
         let full = sequence.tokens.len() >= self.servable_len();
-        (full || sequence.num_generated() >= sequence.request.max_tokens).then_some(FinishReason::Length)
+        (full || sequence.num_generated() >= sequence.request.max_tokens)
+            .then_some(FinishReason::Length)
     }
 
     fn finish(&mut self, reason: FinishReason) -> Option<Event> {
@@ -215,19 +275,39 @@ impl Scheduler {
         for &page in sequence.pages.iter().rev() {
             self.pool.release(page);
         }
-        Some(Event::Finished { id: sequence.id, reason })
+        Some(Event::Finished {
+            id: sequence.id,
+            reason,
+        })
     }
 
     /// Asserts what must hold between steps; see the numbered invariants in ARCHITECTURE.md.
     pub fn check(&self) {
         self.pool.check();
         let owned = self.running.as_ref().map_or(0, |s| s.pages.len());
-        assert_eq!(self.pool.num_free() + owned, self.pool.geometry().num_pages, "free and owned pages are all pages");
+        assert_eq!(
+            self.pool.num_free() + owned,
+            self.pool.geometry().num_pages,
+            "free and owned pages are all pages"
+        );
         if let Some(s) = &self.running {
-            assert!(s.num_computed <= s.pages.len() * PAGE_SIZE, "{} tokens in {} pages", s.num_computed, s.pages.len());
-            assert!(s.num_computed <= s.tokens.len(), "{} computed of {}", s.num_computed, s.tokens.len());
+            assert!(
+                s.num_computed <= s.pages.len() * PAGE_SIZE,
+                "{} tokens in {} pages",
+                s.num_computed,
+                s.pages.len()
+            );
+            assert!(
+                s.num_computed <= s.tokens.len(),
+                "{} computed of {}",
+                s.num_computed,
+                s.tokens.len()
+            );
         }
-        assert!(self.waiting.iter().all(|s| s.pages.is_empty()), "who waits owns nothing");
+        assert!(
+            self.waiting.iter().all(|s| s.pages.is_empty()),
+            "who waits owns nothing"
+        );
     }
 
     /// The pool, for those who evaluate texts beside the queue.

@@ -1,15 +1,21 @@
 //! An engine on a thread of its own. It alone talks to the device; everybody else holds an
 //! [`EngineHandle`] and reads events from a channel.
 
-use super::request::{Event, Request, RequestId};
 use super::Engine;
+use super::request::{Event, Request, RequestId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::task::Poll;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 enum Command {
-    Submit(Box<Request>, Sender<Result<Event>>, Sender<Result<RequestId>>),
+    Submit(
+        Box<Request>,
+        Sender<Result<Event>>,
+        Sender<Result<RequestId>>,
+    ),
     Cancel(RequestId),
     /// Sent when the handle goes: generations that outlive it hold the channel open.
     End,
@@ -49,10 +55,20 @@ impl EngineHandle {
                 }
                 Err(error) => drop(ready.send(Err(error))), // nobody waits: nobody to tell
             })
-            .map_err(|e| Error::Device { message: format!("no thread for the engine: {e}") })?;
-        let gone = || Error::Device { message: "the engine's thread ended while loading".to_owned() };
+            .map_err(|e| Error::Device {
+                message: format!("no thread for the engine: {e}"),
+            })?;
+        let gone = || Error::Device {
+            message: "the engine's thread ended while loading".to_owned(),
+        };
         let told = made.recv().unwrap_or_else(|_| Err(gone()))?;
-        Ok((EngineHandle { commands: Some(commands), thread: Some(thread) }, told))
+        Ok((
+            EngineHandle {
+                commands: Some(commands),
+                thread: Some(thread),
+            },
+            told,
+        ))
     }
 
     /// Submits a request and returns its events.
@@ -60,13 +76,24 @@ impl EngineHandle {
     /// # Errors
     /// Those of [`Engine::submit`].
     pub fn generate(&self, request: Request) -> Result<Generation> {
-        let commands = self.commands.clone().expect("the sender lives as long as the handle");
+        let commands = self
+            .commands
+            .clone()
+            .expect("the sender lives as long as the handle");
         let (sender, events) = channel();
         let (reply, accepted) = channel();
-        let gone = || Error::Device { message: "the engine's thread has ended".to_owned() };
-        commands.send(Command::Submit(Box::new(request), sender, reply)).map_err(|_| gone())?;
+        let gone = || Error::Device {
+            message: "the engine's thread has ended".to_owned(),
+        };
+        commands
+            .send(Command::Submit(Box::new(request), sender, reply))
+            .map_err(|_| gone())?;
         let id = accepted.recv().map_err(|_| gone())??;
-        Ok(Generation { id, events, commands })
+        Ok(Generation {
+            id,
+            events,
+            commands,
+        })
     }
 }
 
@@ -91,6 +118,15 @@ impl Generation {
     /// The next event; `None` after the last one.
     pub fn next_event(&self) -> Option<Result<Event>> {
         self.events.recv().ok()
+    }
+
+    /// The next event, or pending when none comes within `time`.
+    pub fn next_event_within(&self, time: Duration) -> Poll<Option<Result<Event>>> {
+        match self.events.recv_timeout(time) {
+            Ok(event) => Poll::Ready(Some(event)),
+            Err(RecvTimeoutError::Disconnected) => Poll::Ready(None),
+            Err(RecvTimeoutError::Timeout) => Poll::Pending,
+        }
     }
 
     /// Asks for an end; the finish event still comes.
@@ -124,12 +160,16 @@ fn run(mut engine: Engine, inbox: &Receiver<Command>) {
             }
         }
         match engine.step() {
-            Ok(events) => events.into_iter().for_each(|event| tell(event, &mut listeners)),
+            Ok(events) => events
+                .into_iter()
+                .for_each(|event| tell(event, &mut listeners)),
             Err(error) => {
                 let message = error.to_string();
                 let mut first = Some(error);
                 for (_, listener) in listeners.drain() {
-                    let error = first.take().unwrap_or_else(|| Error::Device { message: message.clone() });
+                    let error = first.take().unwrap_or_else(|| Error::Device {
+                        message: message.clone(),
+                    });
                     let _ = listener.send(Err(error)); // a listener that left wants no news
                 }
             }
@@ -137,7 +177,11 @@ fn run(mut engine: Engine, inbox: &Receiver<Command>) {
     }
 }
 
-fn obey(command: Command, engine: &mut Engine, listeners: &mut HashMap<RequestId, Sender<Result<Event>>>) {
+fn obey(
+    command: Command,
+    engine: &mut Engine,
+    listeners: &mut HashMap<RequestId, Sender<Result<Event>>>,
+) {
     match command {
         Command::Submit(request, listener, reply) => {
             let accepted = engine.submit(*request);

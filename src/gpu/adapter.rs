@@ -167,23 +167,62 @@ pub(crate) struct Candidate {
 
 /// All adapters of this machine, in the order of their indices.
 pub fn list() -> Vec<AdapterReport> {
-    candidates().into_iter().map(|c| c.report).collect()
+    candidates(&Backend::NATIVE)
+        .into_iter()
+        .map(|c| c.report)
+        .collect()
 }
 
-pub(crate) fn candidates() -> Vec<Candidate> {
-    let backends = Backend::NATIVE
+/// The adapters that `selection` may choose from. GL comes last in the order, so that leaving it
+/// out changes no index: looking for it loads a second driver stack, which is worth it only where
+/// it is asked for or could be the one way to the hardware.
+pub(crate) fn candidates_for(selection: &Selection) -> Vec<Candidate> {
+    let (gl, others): (Vec<Backend>, Vec<Backend>) =
+        Backend::NATIVE.iter().partition(|b| **b == Backend::Gl);
+    if selection.device.is_some() || selection.backend == Some(Backend::Gl) {
+        return candidates(&Backend::NATIVE);
+    }
+    let found = candidates(&others);
+    let hardware = found
         .iter()
-        .fold(wgpu::Backends::empty(), |all, b| all | b.wgpu());
+        .any(|c| c.report.device_type != DeviceType::Software);
+    if hardware || (!found.is_empty() && !may_have_graphics_hardware()) {
+        return found;
+    }
+    let first = found.len();
+    found
+        .into_iter()
+        .chain(candidates_from(&gl, first))
+        .collect()
+}
+
+/// Whether the system shows any graphics device; where it cannot be told, there may be one.
+fn may_have_graphics_hardware() -> bool {
+    let devices = ["/dev/dri", "/dev/nvidiactl", "/dev/dxg", "/dev/kgsl-3d0"];
+    !cfg!(target_os = "linux")
+        || devices
+            .iter()
+            .any(|path| std::path::Path::new(path).exists())
+}
+
+fn candidates(backends: &[Backend]) -> Vec<Candidate> {
+    candidates_from(backends, 0)
+}
+
+/// Adapters of `backends`, numbered from `first` on.
+fn candidates_from(backends: &[Backend], first: usize) -> Vec<Candidate> {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends,
+        backends: backends
+            .iter()
+            .fold(wgpu::Backends::empty(), |all, b| all | b.wgpu()),
         flags: wgpu::InstanceFlags::empty().with_env(), // validation layers only where asked for
         ..wgpu::InstanceDescriptor::new_without_display_handle()
     });
     let mut found = Vec::new();
-    for backend in Backend::NATIVE {
+    for &backend in backends {
         for adapter in pollster::block_on(instance.enumerate_adapters(backend.wgpu())) {
             if Backend::of(&adapter.get_info()) == Some(backend) {
-                let report = describe(&adapter, found.len(), backend);
+                let report = describe(&adapter, first + found.len(), backend);
                 found.push(Candidate { adapter, report });
             }
         }

@@ -107,7 +107,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::NoAdapter`] when none fits, [`Error::Device`] when the driver refuses it.
     pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
-        let candidates = adapter::candidates();
+        let candidates = adapter::candidates_for(&options.selection);
         let reports: Vec<AdapterReport> = candidates.iter().map(|c| c.report.clone()).collect();
         let index = adapter::choose(&reports, &options.selection)?;
         let candidate = candidates

@@ -17,7 +17,9 @@ pub(crate) struct Profile {
 impl Profile {
     /// A profile where the environment asks for one.
     pub fn from_env() -> Option<Profile> {
-        std::env::var_os("NELUMBO_PROFILE").is_some_and(|v| v == "1").then(Profile::default)
+        std::env::var_os("NELUMBO_PROFILE")
+            .is_some_and(|v| v == "1")
+            .then(Profile::default)
     }
 
     pub fn add(&mut self, variant: String, time: Duration) {
@@ -31,12 +33,19 @@ impl Profile {
         let total: Duration = self.rows.values().map(|(_, time)| *time).sum();
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
-        let mut text = format!("{:>8} {:>10} {:>9} {:>6}  variant\n", "count", "total ms", "mean us", "share");
+        let mut text = format!(
+            "{:>8} {:>10} {:>9} {:>6}  variant\n",
+            "count", "total ms", "mean us", "share"
+        );
         for (variant, (count, time)) in rows {
             let share = 100.0 * time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
             let mean = time.as_secs_f64() * 1e6 / *count as f64;
             // writing to a String cannot fail
-            let _ = writeln!(text, "{count:>8} {:>10.1} {mean:>9.1} {share:>5.1}%  {variant}", time.as_secs_f64() * 1e3);
+            let _ = writeln!(
+                text,
+                "{count:>8} {:>10.1} {mean:>9.1} {share:>5.1}%  {variant}",
+                time.as_secs_f64() * 1e3
+            );
         }
         text
     }
@@ -54,7 +63,13 @@ mod tests {
         }
         let table = profile.table();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[1].ends_with('b') && lines[1].contains("71.4%"), "{table}");
-        assert!(lines[2].ends_with('a') && lines[2].trim_start().starts_with('2'), "{table}");
+        assert!(
+            lines[1].ends_with('b') && lines[1].contains("71.4%"),
+            "{table}"
+        );
+        assert!(
+            lines[2].ends_with('a') && lines[2].trim_start().starts_with('2'),
+            "{table}"
+        );
     }
 }

@@ -262,13 +262,23 @@ pub fn timings() -> Vec<Case> {
         (576, 1536, Epilogue::Add),
         (49152, 576, Epilogue::Store),
     ];
-    let tuning = Tuning { lanes: 1, workgroup: 8, subgroups: false };
+    let tuning = Tuning {
+        lanes: 1,
+        workgroup: 8,
+        subgroups: false,
+    };
     let mut all = Vec::new();
     for format in FORMATS {
         for (rows, columns, epilogue) in shapes {
             for num_tokens in [1, 8, 64] {
                 if num_tokens < 64 || rows < 10_000 {
-                    all.push(case(format, tuning, epilogue, (num_tokens, rows, columns), 1));
+                    all.push(case(
+                        format,
+                        tuning,
+                        epilogue,
+                        (num_tokens, rows, columns),
+                        1,
+                    ));
                 }
             }
         }

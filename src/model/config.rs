@@ -75,23 +75,54 @@ impl Config {
         let wrong = |field: &str, problem: String| Err(Error::field(path, field, problem));
         if !self.num_heads.is_multiple_of(self.num_kv_heads) {
             let (q, kv) = (self.num_heads, self.num_kv_heads);
-            return wrong(spelling.num_kv_heads, format!("is {kv}, which does not divide {} = {q}", spelling.num_heads));
+            return wrong(
+                spelling.num_kv_heads,
+                format!(
+                    "is {kv}, which does not divide {} = {q}",
+                    spelling.num_heads
+                ),
+            );
         }
         if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(8) {
-            return wrong(spelling.head_dim, format!("is {}, expected a multiple of 8 from 32 to 256", self.head_dim));
+            return wrong(
+                spelling.head_dim,
+                format!(
+                    "is {}, expected a multiple of 8 from 32 to 256",
+                    self.head_dim
+                ),
+            );
         }
         if self.hidden_size > rms_norm::MAX_HIDDEN || !self.hidden_size.is_multiple_of(4) {
             let max = rms_norm::MAX_HIDDEN;
-            return wrong(spelling.hidden_size, format!("is {}, expected a multiple of 4 up to {max}", self.hidden_size));
+            return wrong(
+                spelling.hidden_size,
+                format!(
+                    "is {}, expected a multiple of 4 up to {max}",
+                    self.hidden_size
+                ),
+            );
         }
         if !self.intermediate_size.is_multiple_of(4) {
-            return wrong(spelling.intermediate_size, format!("is {}, expected a multiple of 4", self.intermediate_size));
+            return wrong(
+                spelling.intermediate_size,
+                format!("is {}, expected a multiple of 4", self.intermediate_size),
+            );
         }
         if self.rms_norm_eps.is_nan() || self.rms_norm_eps <= 0.0 || self.rms_norm_eps > 1.0 {
-            return wrong(spelling.rms_norm_eps, format!("is {}, expected a number above 0, up to 1", self.rms_norm_eps));
+            return wrong(
+                spelling.rms_norm_eps,
+                format!(
+                    "is {}, expected a number above 0, up to 1",
+                    self.rms_norm_eps
+                ),
+            );
         }
         if self.rms_norm_eps < f32::MIN_POSITIVE {
-            log::warn!("{}: {}: is denormal and may count as 0", path.display(), spelling.rms_norm_eps);
+            log::warn!(
+                "{}: {}: is denormal and may count as 0",
+                path.display(),
+                spelling.rms_norm_eps
+            );
         }
         self.rope.check(path, self.head_dim)
     }

@@ -12,8 +12,8 @@ use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
-use crate::kernels::matmul::{self, Epilogue};
 use crate::kernels::attention_plan::{PlanLimits, scores_for, splits_for};
+use crate::kernels::matmul::{self, Epilogue};
 use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, rms_norm, rope};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use std::sync::Arc;
@@ -74,7 +74,12 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::DoesNotFit`] naming what.
-    pub fn new(gpu: &Arc<Gpu>, config: Config, weights: ModelWeights, options: DecoderOptions) -> Result<Decoder> {
+    pub fn new(
+        gpu: &Arc<Gpu>,
+        config: Config,
+        weights: ModelWeights,
+        options: DecoderOptions,
+    ) -> Result<Decoder> {
         let options = DecoderOptions {
             max_batched_tokens: options.max_batched_tokens.min(most_tokens(gpu, &config)?),
             ..options
@@ -90,7 +95,15 @@ impl Decoder {
         )?;
         let rope_table = RopeTable::new(&config.rope, config.head_dim);
         let recorder = Recorder::new(gpu)?;
-        Ok(Decoder { config, options, weights, kv, scratch, rope_table, recorder })
+        Ok(Decoder {
+            config,
+            options,
+            weights,
+            kv,
+            scratch,
+            rope_table,
+            recorder,
+        })
     }
 
     /// The model's shape.
@@ -162,14 +175,33 @@ impl Decoder {
     /// # Panics
     /// When the step has more tokens or head rows than there is room for.
     pub fn record(&mut self, step: &Step) -> Result<()> {
-        assert!(step.num_tokens <= self.max_batched_tokens(), "{} tokens in a step", step.num_tokens);
-        assert!(step.head_rows <= self.max_head_rows(), "{} rows of logits in a step", step.head_rows);
+        assert!(
+            step.num_tokens <= self.max_batched_tokens(),
+            "{} tokens in a step",
+            step.num_tokens
+        );
+        assert!(
+            step.head_rows <= self.max_head_rows(),
+            "{} rows of logits in a step",
+            step.head_rows
+        );
         let room = self.scratch.meta.shape()[0];
         if step.words.len() > room {
-            let problem = format!("the step's metadata has {} words, {room} fit", step.words.len());
+            let problem = format!(
+                "the step's metadata has {} words, {room} fit",
+                step.words.len()
+            );
             return Err(Error::request("batch", problem));
         }
-        let Decoder { config, options, weights, kv, scratch: s, recorder: rec, .. } = self;
+        let Decoder {
+            config,
+            options,
+            weights,
+            kv,
+            scratch: s,
+            recorder: rec,
+            ..
+        } = self;
         let (n, tuning, eps) = (step.num_tokens, &options.tuning, config.rms_norm_eps);
         let shape = attention_shape(config);
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
@@ -182,10 +214,32 @@ impl Decoder {
             }
         }
         if step.head_rows > 0 {
-            gather_rows::record(rec, &s.hidden, &s.meta, step.head_rows_at, step.head_rows, &s.head_hidden);
-            rms_norm::record(rec, &s.head_hidden, &weights.final_norm, eps, step.head_rows, &s.head_normed);
+            gather_rows::record(
+                rec,
+                &s.hidden,
+                &s.meta,
+                step.head_rows_at,
+                step.head_rows,
+                &s.head_hidden,
+            );
+            rms_norm::record(
+                rec,
+                &s.head_hidden,
+                &weights.final_norm,
+                eps,
+                step.head_rows,
+                &s.head_normed,
+            );
             let head = weights.head();
-            matmul::record(rec, tuning, head, &s.head_normed, step.head_rows, Epilogue::Store, &s.logits);
+            matmul::record(
+                rec,
+                tuning,
+                head,
+                &s.head_normed,
+                step.head_rows,
+                Epilogue::Store,
+                &s.logits,
+            );
         }
         Ok(())
     }
@@ -215,7 +269,10 @@ fn attention_shape(config: &Config) -> AttentionShape {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "a layer reads the whole state of a step")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a layer reads the whole state of a step"
+)]
 fn record_layer(
     rec: &mut Recorder,
     tuning: &Tuning,
@@ -228,16 +285,48 @@ fn record_layer(
 ) {
     let n = step.num_tokens;
     rms_norm::record(rec, &s.hidden, &layer.attn_norm, eps, n, &s.normed);
-    matmul::record(rec, tuning, &layer.qkv, &s.normed, n, Epilogue::Store, &s.qkv);
+    matmul::record(
+        rec,
+        tuning,
+        &layer.qkv,
+        &s.normed,
+        n,
+        Epilogue::Store,
+        &s.qkv,
+    );
     rope::record(rec, slabs, &s.qkv, n, &s.meta, step.rope_rows, &s.q);
     for round in &step.attention {
         record_attention(rec, shape, slabs, round, s);
     }
-    matmul::record(rec, tuning, &layer.o, &s.attended, n, Epilogue::Add, &s.hidden);
+    matmul::record(
+        rec,
+        tuning,
+        &layer.o,
+        &s.attended,
+        n,
+        Epilogue::Add,
+        &s.hidden,
+    );
 
     rms_norm::record(rec, &s.hidden, &layer.mlp_norm, eps, n, &s.normed);
-    matmul::record(rec, tuning, &layer.gate_up, &s.normed, n, Epilogue::SwiGlu, &s.gated);
-    matmul::record(rec, tuning, &layer.down, &s.gated, n, Epilogue::Add, &s.hidden);
+    matmul::record(
+        rec,
+        tuning,
+        &layer.gate_up,
+        &s.normed,
+        n,
+        Epilogue::SwiGlu,
+        &s.gated,
+    );
+    matmul::record(
+        rec,
+        tuning,
+        &layer.down,
+        &s.gated,
+        n,
+        Epilogue::Add,
+        &s.hidden,
+    );
 }
 
 fn record_attention(
@@ -247,16 +336,31 @@ fn record_attention(
     round: &AttentionRound,
     s: &Scratch,
 ) {
-    let scratch = attention::Scratch { scores: &s.scores, partials: &s.partials };
+    let scratch = attention::Scratch {
+        scores: &s.scores,
+        partials: &s.partials,
+    };
     for (slab, &items) in slabs.iter().zip(&round.slabs) {
         attention::record(rec, shape, slab, &s.q, &s.meta, items, scratch, &s.attended);
     }
-    attention_merge::record(rec, shape, &s.meta, round.merge_at, round.merge_rows, &s.partials, &s.attended);
+    attention_merge::record(
+        rec,
+        shape,
+        &s.meta,
+        round.merge_at,
+        round.merge_rows,
+        &s.partials,
+        &s.attended,
+    );
 }
 
 /// Tokens for which every activation fits a binding.
 fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
-    let widest = config.qkv_rows().max(config.hidden_size).max(config.intermediate_size) as u64 * 4;
+    let widest = config
+        .qkv_rows()
+        .max(config.hidden_size)
+        .max(config.intermediate_size) as u64
+        * 4;
     let tokens = (gpu.max_binding_bytes() / widest) as usize;
     let row = config.vocab_size as u64 * 4;
     if tokens == 0 || row > gpu.max_binding_bytes() {
@@ -264,7 +368,8 @@ fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
             what: "the activations of one token".to_owned(),
             needed_bytes: widest.max(row),
             available_bytes: gpu.max_binding_bytes(),
-            advice: "the largest storage binding of this adapter is too small for the model".to_owned(),
+            advice: "the largest storage binding of this adapter is too small for the model"
+                .to_owned(),
         });
     }
     Ok(tokens)
@@ -273,7 +378,9 @@ fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
 impl Scratch {
     fn new(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<Scratch> {
         let n = options.max_batched_tokens;
-        let f32 = |label: &str, rows: usize, columns: usize| gpu.tensor(label, DType::F32, &[rows, columns]);
+        let f32 = |label: &str, rows: usize, columns: usize| {
+            gpu.tensor(label, DType::F32, &[rows, columns])
+        };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
         // up to 64 MiB of scores and 32 MiB of partial results, within a binding; at least what one
@@ -281,20 +388,33 @@ impl Scratch {
         let (last, shape) = (options.max_model_len - 1, attention_shape(config));
         let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
         let token_scores = scores_for(last, config.num_heads);
-        let scores_len = ((room(64 << 20) / 4) as usize).min(n * token_scores).max(token_scores);
+        let scores_len = ((room(64 << 20) / 4) as usize)
+            .min(n * token_scores)
+            .max(token_scores);
         let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
         let token_slots = splits_for(last);
-        let slots = ((room(32 << 20) / slot_bytes) as usize).min(n * token_slots).max(token_slots);
-        let meta_words = n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
+        let slots = ((room(32 << 20) / slot_bytes) as usize)
+            .min(n * token_slots)
+            .max(token_slots);
+        let meta_words =
+            n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
         Ok(Scratch {
-            meta: gpu.tensor("step metadata", DType::U32, &[meta_words + SPARE_META_WORDS])?,
+            meta: gpu.tensor(
+                "step metadata",
+                DType::U32,
+                &[meta_words + SPARE_META_WORDS],
+            )?,
             hidden: f32("hidden", n, config.hidden_size)?,
             normed: f32("normed", n, config.hidden_size)?,
             qkv: f32("qkv", n, config.qkv_rows())?,
             q: f32("q", n, config.q_width())?,
             attended: f32("attended", n, config.q_width())?,
             scores: gpu.tensor("attention scores", DType::F32, &[scores_len])?,
-            partials: gpu.tensor("attention partials", DType::F32, &shape.partials_dims(slots))?,
+            partials: gpu.tensor(
+                "attention partials",
+                DType::F32,
+                &shape.partials_dims(slots),
+            )?,
             gated: f32("gated", n, config.intermediate_size)?,
             head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
             head_normed: f32("head normed", head_rows, config.hidden_size)?,

@@ -27,7 +27,8 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is missing, no integer, or out of range.
     pub fn count(&self, field: &str, max: usize) -> Result<usize> {
-        self.opt_count(field, max)?.ok_or_else(|| self.wrong(field, "is missing"))
+        self.opt_count(field, max)?
+            .ok_or_else(|| self.wrong(field, "is missing"))
     }
 
     /// [`Fields::count`], or `None` where the field is missing or null.
@@ -35,9 +36,19 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is no integer or out of range.
     pub fn opt_count(&self, field: &str, max: usize) -> Result<Option<usize>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        let count = value.as_u64().map(|n| n as usize).filter(|n| (1..=max).contains(n));
-        count.map(Some).ok_or_else(|| self.wrong(field, format!("is {}, expected an integer from 1 to {max}", brief(value))))
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        let count = value
+            .as_u64()
+            .map(|n| n as usize)
+            .filter(|n| (1..=max).contains(n));
+        count.map(Some).ok_or_else(|| {
+            self.wrong(
+                field,
+                format!("is {}, expected an integer from 1 to {max}", brief(value)),
+            )
+        })
     }
 
     /// A finite number, or `None` where the field is missing or null.
@@ -45,8 +56,13 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is no number.
     pub fn opt_number(&self, field: &str) -> Result<Option<f64>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_f64().map(Some).ok_or_else(|| self.wrong(field, format!("is {}, expected a number", brief(value))))
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        value
+            .as_f64()
+            .map(Some)
+            .ok_or_else(|| self.wrong(field, format!("is {}, expected a number", brief(value))))
     }
 
     /// A number.
@@ -54,7 +70,8 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is missing or no number.
     pub fn number(&self, field: &str) -> Result<f64> {
-        self.opt_number(field)?.ok_or_else(|| self.wrong(field, "is missing"))
+        self.opt_number(field)?
+            .ok_or_else(|| self.wrong(field, "is missing"))
     }
 
     /// A bool, or `None` where the field is missing or null.
@@ -62,8 +79,15 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is something else.
     pub fn opt_bool(&self, field: &str) -> Result<Option<bool>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_bool().map(Some).ok_or_else(|| self.wrong(field, format!("is {}, expected true or false", brief(value))))
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        value.as_bool().map(Some).ok_or_else(|| {
+            self.wrong(
+                field,
+                format!("is {}, expected true or false", brief(value)),
+            )
+        })
     }
 
     /// A string, or `None` where the field is missing or null.
@@ -71,8 +95,13 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// [`Error::Field`] when it is something else.
     pub fn opt_string(&self, field: &str) -> Result<Option<&'a str>> {
-        let Some(value) = self.get(field) else { return Ok(None) };
-        value.as_str().map(Some).ok_or_else(|| self.wrong(field, format!("is {}, expected a string", brief(value))))
+        let Some(value) = self.get(field) else {
+            return Ok(None);
+        };
+        value
+            .as_str()
+            .map(Some)
+            .ok_or_else(|| self.wrong(field, format!("is {}, expected a string", brief(value))))
     }
 
     /// An array of strings; missing is an error.
@@ -93,7 +122,9 @@ impl<'a> Fields<'a> {
         match self.get(field) {
             None => Ok(None),
             Some(value @ Value::Object(_)) => Ok(Some(Fields::new(self.path, value))),
-            Some(other) => Err(self.wrong(field, format!("is {}, expected an object", brief(other)))),
+            Some(other) => {
+                Err(self.wrong(field, format!("is {}, expected an object", brief(other))))
+            }
         }
     }
 
@@ -111,7 +142,11 @@ impl<'a> Fields<'a> {
 /// A value short enough for a message.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
-    if text.chars().count() <= 40 { text } else { text.chars().take(37).chain("...".chars()).collect() }
+    if text.chars().count() <= 40 {
+        text
+    } else {
+        text.chars().take(37).chain("...".chars()).collect()
+    }
 }
 
 #[cfg(test)]
@@ -123,11 +158,25 @@ mod tests {
     fn every_error_names_the_field_and_what_was_found() {
         let value = json!({"a": 0, "b": -3, "c": "x", "d": 1.5, "e": null, "f": [1], "g": {}});
         let fields = Fields::new(Path::new("config.json"), &value);
-        for (field, part) in [("a", "is 0"), ("b", "is -3"), ("c", "\"x\""), ("d", "1.5"), ("e", "missing"), ("z", "missing")] {
+        for (field, part) in [
+            ("a", "is 0"),
+            ("b", "is -3"),
+            ("c", "\"x\""),
+            ("d", "1.5"),
+            ("e", "missing"),
+            ("z", "missing"),
+        ] {
             let error = fields.count(field, 100).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("config.json: {field}: ")) && error.contains(part), "{error}");
+            assert!(
+                error.starts_with(&format!("config.json: {field}: ")) && error.contains(part),
+                "{error}"
+            );
         }
-        assert!(fields.opt_bool("c").is_err() && fields.opt_string("d").is_err() && fields.strings("f").is_err());
+        assert!(
+            fields.opt_bool("c").is_err()
+                && fields.opt_string("d").is_err()
+                && fields.strings("f").is_err()
+        );
         assert!(fields.opt_object("f").is_err() && fields.opt_object("g").unwrap().is_some());
         assert_eq!(fields.opt_count("e", 9).unwrap(), None);
     }

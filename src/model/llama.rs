@@ -10,7 +10,12 @@ use crate::formats::metadata::Metadata;
 use crate::formats::{Gguf, HfDir, ModelFiles};
 
 /// The family's line in the registry.
-pub const LLAMA: Family = Family { hf_names: &["LlamaForCausalLM"], gguf_names: &["llama"], config, names };
+pub const LLAMA: Family = Family {
+    hf_names: &["LlamaForCausalLM"],
+    gguf_names: &["llama"],
+    config,
+    names,
+};
 
 /// No dimension of a model is larger; a bound for sizes computed from a file.
 const MAX: usize = 1 << 20;
@@ -31,7 +36,8 @@ fn from_json(dir: &HfDir) -> Result<Config> {
         Some(head_dim) => head_dim,
         None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
         None => {
-            let problem = format!("is {num_heads}, which does not divide hidden_size = {hidden_size}");
+            let problem =
+                format!("is {num_heads}, which does not divide hidden_size = {hidden_size}");
             return Err(json.wrong("num_attention_heads", problem));
         }
     };
@@ -40,7 +46,9 @@ fn from_json(dir: &HfDir) -> Result<Config> {
         num_layers: json.count("num_hidden_layers", 4096)?,
         hidden_size,
         num_heads,
-        num_kv_heads: json.opt_count("num_key_value_heads", MAX)?.unwrap_or(num_heads),
+        num_kv_heads: json
+            .opt_count("num_key_value_heads", MAX)?
+            .unwrap_or(num_heads),
         head_dim,
         intermediate_size: json.count("intermediate_size", MAX)?,
         vocab_size: json.count("vocab_size", MAX)?,
@@ -66,15 +74,28 @@ fn from_json(dir: &HfDir) -> Result<Config> {
 fn refuse_what_we_do_not_do(json: &Fields) -> Result<()> {
     for field in ["attention_bias", "mlp_bias"] {
         if json.opt_bool(field)?.unwrap_or(false) {
-            return Err(json.wrong(field, "is true, which is not supported: biases in this architecture"));
+            return Err(json.wrong(
+                field,
+                "is true, which is not supported: biases in this architecture",
+            ));
         }
     }
-    if let Some(act) = json.opt_string("hidden_act")?.filter(|act| !["silu", "swish"].contains(act)) {
+    if let Some(act) = json
+        .opt_string("hidden_act")?
+        .filter(|act| !["silu", "swish"].contains(act))
+    {
         return Err(unsupported(json, "hidden_act", act, "silu"));
     }
-    for field in ["quantization_config", "num_local_experts", "attn_logit_softcapping"] {
+    for field in [
+        "quantization_config",
+        "num_local_experts",
+        "attn_logit_softcapping",
+    ] {
         if json.get(field).is_some() {
-            return Err(json.wrong(field, "is set, which is not supported: load a checkpoint without it"));
+            return Err(json.wrong(
+                field,
+                "is set, which is not supported: load a checkpoint without it",
+            ));
         }
     }
     Ok(())
@@ -83,12 +104,19 @@ fn refuse_what_we_do_not_do(json: &Fields) -> Result<()> {
 /// The older `rope_theta` and `rope_scaling`, or the newer `rope_parameters` that holds both.
 fn rope_from_json(json: &Fields) -> Result<Rope> {
     let parameters = json.opt_object("rope_parameters")?;
-    let theta = match parameters.map(|p| p.opt_number("rope_theta")).transpose()?.flatten() {
+    let theta = match parameters
+        .map(|p| p.opt_number("rope_theta"))
+        .transpose()?
+        .flatten()
+    {
         Some(theta) => theta,
         None => json.opt_number("rope_theta")?.unwrap_or(10_000.0),
     };
     let Some(scaling) = json.opt_object("rope_scaling")?.or(parameters) else {
-        return Ok(Rope { theta, scaling: RopeScaling::None });
+        return Ok(Rope {
+            theta,
+            scaling: RopeScaling::None,
+        });
     };
     let kind = match scaling.opt_string("rope_type")? {
         Some(kind) => Some(kind),
@@ -96,14 +124,23 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
     };
     let scaling = match kind.unwrap_or("default") {
         "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear { factor: scaling.number("factor")? },
+        "linear" => RopeScaling::Linear {
+            factor: scaling.number("factor")?,
+        },
         "llama3" => RopeScaling::Llama3 {
             factor: scaling.number("factor")?,
             low_freq_factor: scaling.number("low_freq_factor")?,
             high_freq_factor: scaling.number("high_freq_factor")?,
             original: scaling.number("original_max_position_embeddings")?,
         },
-        other => return Err(unsupported(json, "rope_scaling.rope_type", other, "default, linear, llama3")),
+        other => {
+            return Err(unsupported(
+                json,
+                "rope_scaling.rope_type",
+                other,
+                "default, linear, llama3",
+            ));
+        }
     };
     Ok(Rope { theta, scaling })
 }
@@ -129,8 +166,14 @@ fn from_gguf(gguf: &Gguf) -> Result<Config> {
         Some(_) => count(metadata, "llama.attention.key_length", MAX)?,
         None if hidden_size.is_multiple_of(num_heads) => hidden_size / num_heads,
         None => {
-            let problem = format!("is {num_heads}, which does not divide llama.embedding_length = {hidden_size}");
-            return Err(Error::field(metadata.path(), "llama.attention.head_count", problem));
+            let problem = format!(
+                "is {num_heads}, which does not divide llama.embedding_length = {hidden_size}"
+            );
+            return Err(Error::field(
+                metadata.path(),
+                "llama.attention.head_count",
+                problem,
+            ));
         }
     };
     let num_kv_heads = match metadata.opt_u32("llama.attention.head_count_kv")? {
@@ -152,10 +195,17 @@ fn from_gguf(gguf: &Gguf) -> Result<Config> {
         max_position_embeddings: count(metadata, "llama.context_length", 1 << 30)?,
         tied_head: checkpoint.get("output.weight").is_none(),
     };
-    let rotated = metadata.opt_u32("llama.rope.dimension_count")?.map_or(head_dim, |n| n as usize);
+    let rotated = metadata
+        .opt_u32("llama.rope.dimension_count")?
+        .map_or(head_dim, |n| n as usize);
     if rotated != head_dim {
-        let problem = format!("is {rotated}, expected {head_dim}: partial rotation is not supported");
-        return Err(Error::field(metadata.path(), "llama.rope.dimension_count", problem));
+        let problem =
+            format!("is {rotated}, expected {head_dim}: partial rotation is not supported");
+        return Err(Error::field(
+            metadata.path(),
+            "llama.rope.dimension_count",
+            problem,
+        ));
     }
     let spelling = Spelling {
         num_heads: "llama.attention.head_count",
@@ -174,19 +224,31 @@ fn count(metadata: &Metadata, key: &str, max: usize) -> Result<usize> {
     if (1..=max).contains(&count) {
         return Ok(count);
     }
-    Err(Error::field(metadata.path(), key, format!("is {count}, expected an integer from 1 to {max}")))
+    Err(Error::field(
+        metadata.path(),
+        key,
+        format!("is {count}, expected an integer from 1 to {max}"),
+    ))
 }
 
 /// Llama 3.1's scaling is stored as a tensor of factors, the linear one as metadata.
 fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
     let metadata = &gguf.metadata;
-    let theta = f64::from(metadata.opt_f32("llama.rope.freq_base")?.unwrap_or(10_000.0));
+    let theta = f64::from(
+        metadata
+            .opt_f32("llama.rope.freq_base")?
+            .unwrap_or(10_000.0),
+    );
     let scaling = match metadata.opt_string("llama.rope.scaling.type")? {
         None | Some("none") => match metadata.opt_f32("llama.rope.scale_linear")? {
-            Some(factor) if factor != 1.0 => RopeScaling::Linear { factor: f64::from(factor) },
+            Some(factor) if factor != 1.0 => RopeScaling::Linear {
+                factor: f64::from(factor),
+            },
             _ => RopeScaling::None,
         },
-        Some("linear") => RopeScaling::Linear { factor: f64::from(metadata.f32("llama.rope.scaling.factor")?) },
+        Some("linear") => RopeScaling::Linear {
+            factor: f64::from(metadata.f32("llama.rope.scaling.factor")?),
+        },
         Some(other) => {
             return Err(Error::Unsupported {
                 path: metadata.path().to_owned(),
@@ -196,14 +258,28 @@ fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
             });
         }
     };
-    let Some(info) = gguf.checkpoint.get("rope_freqs.weight") else { return Ok(Rope { theta, scaling }) };
+    let Some(info) = gguf.checkpoint.get("rope_freqs.weight") else {
+        return Ok(Rope { theta, scaling });
+    };
     if scaling != RopeScaling::None {
-        return Err(Error::field(metadata.path(), "llama.rope.scaling.type", "is set beside a tensor rope_freqs.weight"));
+        return Err(Error::field(
+            metadata.path(),
+            "llama.rope.scaling.type",
+            "is set beside a tensor rope_freqs.weight",
+        ));
     }
-    gguf.checkpoint.expect_shape("rope_freqs.weight", &[head_dim / 2], "llama.attention.key_length / 2")?;
+    gguf.checkpoint.expect_shape(
+        "rope_freqs.weight",
+        &[head_dim / 2],
+        "llama.attention.key_length / 2",
+    )?;
     let mut factors = Vec::new();
-    gguf.checkpoint.read_rows(info, 0..info.rows(), &mut factors)?;
-    Ok(Rope { theta, scaling: RopeScaling::Factors(factors) })
+    gguf.checkpoint
+        .read_rows(info, 0..info.rows(), &mut factors)?;
+    Ok(Rope {
+        theta,
+        scaling: RopeScaling::Factors(factors),
+    })
 }
 
 fn names(files: &ModelFiles) -> Names {

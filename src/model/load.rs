@@ -67,19 +67,41 @@ impl Model {
     ///
     /// # Errors
     /// Names the file and the field, the adapter, or what does not fit.
-    pub fn load(path: &Path, options: &LoadOptions, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
+    pub fn load(
+        path: &Path,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Model> {
         let files = formats::open(path)?;
         let family = family(&files)?;
         let mut config = (family.config)(&files)?;
         let texts = Texts::load(&files)?;
         let vocab = texts.tokenizer.vocab_size();
         if vocab > config.vocab_size {
-            let problem = format!("is {}, but the tokenizer has {vocab} tokens", config.vocab_size);
-            return Err(Error::field(files.checkpoint().path(), "vocab_size", problem));
+            let problem = format!(
+                "is {}, but the tokenizer has {vocab} tokens",
+                config.vocab_size
+            );
+            return Err(Error::field(
+                files.checkpoint().path(),
+                "vocab_size",
+                problem,
+            ));
         }
-        if let Some(&end) = texts.end_tokens.iter().find(|&&t| t as usize >= config.vocab_size) {
-            let problem = format!("is {end}, outside of the vocabulary of {}", config.vocab_size);
-            return Err(Error::field(files.checkpoint().path(), "eos_token_id", problem));
+        if let Some(&end) = texts
+            .end_tokens
+            .iter()
+            .find(|&&t| t as usize >= config.vocab_size)
+        {
+            let problem = format!(
+                "is {end}, outside of the vocabulary of {}",
+                config.vocab_size
+            );
+            return Err(Error::field(
+                files.checkpoint().path(),
+                "eos_token_id",
+                problem,
+            ));
         }
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
@@ -109,23 +131,48 @@ pub fn decoder_from_parts(
     decoder(gpu, config.clone(), weights, options)
 }
 
-fn decoder(gpu: &Arc<Gpu>, config: Config, weights: ModelWeights, options: &LoadOptions) -> Result<Decoder> {
-    let default_batch = if gpu.is_software() { SOFTWARE_BATCHED_TOKENS } else { DEFAULT_BATCHED_TOKENS };
-    let max_model_len = options.ctx_size.unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT));
+fn decoder(
+    gpu: &Arc<Gpu>,
+    config: Config,
+    weights: ModelWeights,
+    options: &LoadOptions,
+) -> Result<Decoder> {
+    let default_batch = if gpu.is_software() {
+        SOFTWARE_BATCHED_TOKENS
+    } else {
+        DEFAULT_BATCHED_TOKENS
+    };
+    let max_model_len = options
+        .ctx_size
+        .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT));
     if max_model_len > config.max_position_embeddings {
-        log::warn!("--ctx-size {max_model_len} is over the {} tokens the model was made for", config.max_position_embeddings);
+        log::warn!(
+            "--ctx-size {max_model_len} is over the {} tokens the model was made for",
+            config.max_position_embeddings
+        );
     }
     if !(2..=MAX_CONTEXT).contains(&max_model_len) {
-        return Err(Error::request("ctx_size", format!("is {max_model_len}, expected 2 to {MAX_CONTEXT}")));
+        return Err(Error::request(
+            "ctx_size",
+            format!("is {max_model_len}, expected 2 to {MAX_CONTEXT}"),
+        ));
     }
     let tuning = match options.lanes {
         Some(lanes) if lanes.is_power_of_two() && lanes <= 32 => Tuning::with_lanes(gpu, lanes),
-        Some(lanes) => return Err(Error::request("lanes", format!("is {lanes}, expected 1, 2, 4, 8, 16 or 32"))),
+        Some(lanes) => {
+            return Err(Error::request(
+                "lanes",
+                format!("is {lanes}, expected 1, 2, 4, 8, 16 or 32"),
+            ));
+        }
         None => Tuning::for_gpu(gpu),
     };
     let decoder_options = DecoderOptions {
         max_model_len,
-        max_batched_tokens: options.batch_size.unwrap_or(default_batch).clamp(1, max_model_len),
+        max_batched_tokens: options
+            .batch_size
+            .unwrap_or(default_batch)
+            .clamp(1, max_model_len),
         kv_format: options.kv_format,
         tuning,
     };

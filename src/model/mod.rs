@@ -46,7 +46,11 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
     let (path, field, found) = match files {
         ModelFiles::Gguf(gguf) => {
             let metadata = &gguf.metadata;
-            (metadata.path(), "general.architecture", metadata.architecture()?.to_owned())
+            (
+                metadata.path(),
+                "general.architecture",
+                metadata.architecture()?.to_owned(),
+            )
         }
         ModelFiles::HuggingFace(dir) => {
             let path = dir.config_path.as_path();
@@ -54,7 +58,11 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
             match names.as_slice() {
                 [one] => (path, "architectures", one.clone()),
                 others => {
-                    return Err(Error::field(path, "architectures", format!("{others:?}, expected exactly one")));
+                    return Err(Error::field(
+                        path,
+                        "architectures",
+                        format!("{others:?}, expected exactly one"),
+                    ));
                 }
             }
         }
@@ -63,10 +71,18 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
         ModelFiles::Gguf(_) => family.gguf_names,
         ModelFiles::HuggingFace(_) => family.hf_names,
     };
-    FAMILIES.iter().find(|f| names_of(f).contains(&found.as_str())).ok_or_else(|| Error::Unsupported {
-        path: path.to_owned(),
-        what: format!("architecture ({field})"),
-        found,
-        supported: FAMILIES.iter().flat_map(|f| names_of(f)).copied().collect::<Vec<_>>().join(", "),
-    })
+    FAMILIES
+        .iter()
+        .find(|f| names_of(f).contains(&found.as_str()))
+        .ok_or_else(|| Error::Unsupported {
+            path: path.to_owned(),
+            what: format!("architecture ({field})"),
+            found,
+            supported: FAMILIES
+                .iter()
+                .flat_map(|f| names_of(f))
+                .copied()
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
 }

@@ -49,7 +49,8 @@ impl Reference {
         };
         let vector = |info: &TensorInfo| -> Result<Vec<f32>> {
             let mut values = Vec::new();
-            map.checkpoint.read_rows(info, 0..info.rows(), &mut values)?;
+            map.checkpoint
+                .read_rows(info, 0..info.rows(), &mut values)?;
             Ok(values)
         };
         Ok(Reference {
@@ -77,20 +78,30 @@ impl Reference {
     /// Logits of every position of `tokens`: `[tokens.len()][vocab_size]`.
     pub fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let columns = self.embedding.columns;
-        let row = |&id: &u32| self.embedding.values[id as usize * columns..][..columns].iter().map(|&v| f64::from(v));
+        let row = |&id: &u32| {
+            self.embedding.values[id as usize * columns..][..columns]
+                .iter()
+                .map(|&v| f64::from(v))
+        };
         let mut hidden: Vec<Vec<f64>> = tokens.iter().map(|id| row(id).collect()).collect();
         for layer in &self.layers {
             self.attention(layer, &mut hidden);
             self.mlp(layer, &mut hidden);
         }
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        hidden.iter().map(|h| head.times(&self.norm(h, &self.final_norm))).collect()
+        hidden
+            .iter()
+            .map(|h| head.times(&self.norm(h, &self.final_norm)))
+            .collect()
     }
 
     fn norm(&self, x: &[f64], weight: &[f32]) -> Vec<f64> {
         let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
         let scale = 1.0 / (mean + f64::from(self.config.rms_norm_eps)).sqrt();
-        x.iter().zip(weight).map(|(v, &w)| v * scale * f64::from(w)).collect()
+        x.iter()
+            .zip(weight)
+            .map(|(v, &w)| v * scale * f64::from(w))
+            .collect()
     }
 
     fn attention(&self, layer: &Layer, hidden: &mut [Vec<f64>]) {
@@ -130,7 +141,10 @@ impl Reference {
     fn mlp(&self, layer: &Layer, hidden: &mut [Vec<f64>]) {
         for h in hidden {
             let gate_up = layer.gate_up.times(&self.norm(h, &layer.mlp_norm));
-            let gated: Vec<f64> = gate_up.chunks_exact(2).map(|g| g[0] / (1.0 + (-g[0]).exp()) * g[1]).collect();
+            let gated: Vec<f64> = gate_up
+                .chunks_exact(2)
+                .map(|g| g[0] / (1.0 + (-g[0]).exp()) * g[1])
+                .collect();
             add(h, &layer.down.times(&gated));
         }
     }
@@ -138,7 +152,10 @@ impl Reference {
 
 impl Matrix {
     fn times(&self, x: &[f64]) -> Vec<f64> {
-        self.values.chunks(self.columns).map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum()).collect()
+        self.values
+            .chunks(self.columns)
+            .map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum())
+            .collect()
     }
 }
 

@@ -49,9 +49,15 @@ impl Rope {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear { factor } => frequency / factor,
                     RopeScaling::Factors(factors) => frequency / f64::from(factors[i]),
-                    &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original } => {
+                    &RopeScaling::Llama3 {
+                        factor,
+                        low_freq_factor,
+                        high_freq_factor,
+                        original,
+                    } => {
                         let turns = original * frequency / TAU; // in the original context
-                        let smooth = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                        let smooth =
+                            (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
                         let kept = smooth.clamp(0.0, 1.0);
                         (1.0 - kept) * frequency / factor + kept * frequency
                     }
@@ -67,27 +73,58 @@ impl Rope {
     pub fn check(&self, path: &Path, head_dim: usize) -> Result<()> {
         let wrong = |field: &str, problem: String| Err(Error::field(path, field, problem));
         if !(self.theta.is_finite() && self.theta > 0.0) {
-            return wrong("rope_theta", format!("is {}, expected a number above 0", self.theta));
+            return wrong(
+                "rope_theta",
+                format!("is {}, expected a number above 0", self.theta),
+            );
         }
         let at_least_1 = |f: f64| f.is_finite() && f >= 1.0;
         match &self.scaling {
             RopeScaling::None => Ok(()),
-            &RopeScaling::Linear { factor } | &RopeScaling::Llama3 { factor, .. } if !at_least_1(factor) => {
-                wrong("rope_scaling.factor", format!("is {factor}, expected a number of at least 1"))
+            &RopeScaling::Linear { factor } | &RopeScaling::Llama3 { factor, .. }
+                if !at_least_1(factor) =>
+            {
+                wrong(
+                    "rope_scaling.factor",
+                    format!("is {factor}, expected a number of at least 1"),
+                )
             }
             RopeScaling::Linear { .. } => Ok(()),
-            &RopeScaling::Llama3 { low_freq_factor: low, high_freq_factor: high, original, .. } => {
+            &RopeScaling::Llama3 {
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original,
+                ..
+            } => {
                 if !(low > 0.0 && high > low && high.is_finite()) {
-                    return wrong("rope_scaling.high_freq_factor", format!("is {high}, expected more than low_freq_factor = {low}"));
+                    return wrong(
+                        "rope_scaling.high_freq_factor",
+                        format!("is {high}, expected more than low_freq_factor = {low}"),
+                    );
                 }
                 if !at_least_1(original) {
-                    return wrong("rope_scaling.original_max_position_embeddings", format!("is {original}"));
+                    return wrong(
+                        "rope_scaling.original_max_position_embeddings",
+                        format!("is {original}"),
+                    );
                 }
                 Ok(())
             }
             RopeScaling::Factors(factors) => {
-                let good = factors.len() == head_dim / 2 && factors.iter().all(|f| f.is_finite() && *f > 0.0);
-                if good { Ok(()) } else { wrong("rope_freqs.weight", format!("{} factors, expected {} above 0", factors.len(), head_dim / 2)) }
+                let good = factors.len() == head_dim / 2
+                    && factors.iter().all(|f| f.is_finite() && *f > 0.0);
+                if good {
+                    Ok(())
+                } else {
+                    wrong(
+                        "rope_freqs.weight",
+                        format!(
+                            "{} factors, expected {} above 0",
+                            factors.len(),
+                            head_dim / 2
+                        ),
+                    )
+                }
             }
         }
     }
@@ -101,7 +138,9 @@ pub struct RopeTable {
 impl RopeTable {
     /// For heads of `head_dim`.
     pub fn new(rope: &Rope, head_dim: usize) -> RopeTable {
-        RopeTable { frequencies: rope.frequencies(head_dim) }
+        RopeTable {
+            frequencies: rope.frequencies(head_dim),
+        }
     }
 
     /// Appends the row of `position`: `[head_dim / 2][cos, sin]` as bits.
@@ -124,9 +163,22 @@ mod tests {
 
     #[test]
     fn frequencies_of_llama_3_1_as_its_authors_scale_them() {
-        let scaling = RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original: 8192.0 };
-        let plain = Rope { theta: 500_000.0, scaling: RopeScaling::None }.frequencies(128);
-        let scaled = Rope { theta: 500_000.0, scaling }.frequencies(128);
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original: 8192.0,
+        };
+        let plain = Rope {
+            theta: 500_000.0,
+            scaling: RopeScaling::None,
+        }
+        .frequencies(128);
+        let scaled = Rope {
+            theta: 500_000.0,
+            scaling,
+        }
+        .frequencies(128);
         // wavelengths under 2048 tokens are kept, those over 8192 are stretched eightfold
         for (plain, scaled) in plain.iter().zip(&scaled) {
             let wavelength = TAU / plain;
@@ -143,23 +195,54 @@ mod tests {
 
     #[test]
     fn a_row_holds_cosines_and_sines_of_all_pairs() {
-        let rope = Rope { theta: 10_000.0, scaling: RopeScaling::Linear { factor: 2.0 } };
+        let rope = Rope {
+            theta: 10_000.0,
+            scaling: RopeScaling::Linear { factor: 2.0 },
+        };
         let table = RopeTable::new(&rope, 64);
         let mut row = Vec::new();
         table.push_row(10, &mut row);
         assert_eq!(row.len(), table.row_words());
-        assert_eq!((f32::from_bits(row[0]), f32::from_bits(row[1])), (5f64.cos() as f32, 5f64.sin() as f32));
+        assert_eq!(
+            (f32::from_bits(row[0]), f32::from_bits(row[1])),
+            (5f64.cos() as f32, 5f64.sin() as f32)
+        );
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        let check = |theta, scaling| Rope { theta, scaling }.check(Path::new("m"), 64).map_err(|e| e.to_string());
-        assert!(check(0.0, RopeScaling::None).unwrap_err().contains("rope_theta"));
+        let check = |theta, scaling| {
+            Rope { theta, scaling }
+                .check(Path::new("m"), 64)
+                .map_err(|e| e.to_string())
+        };
+        assert!(
+            check(0.0, RopeScaling::None)
+                .unwrap_err()
+                .contains("rope_theta")
+        );
         assert!(check(f64::NAN, RopeScaling::None).is_err());
-        assert!(check(1e4, RopeScaling::Linear { factor: 0.0 }).unwrap_err().contains("factor"));
-        assert!(check(1e4, RopeScaling::Factors(vec![1.0; 31])).unwrap_err().contains("rope_freqs"));
-        let backwards = RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 4.0, high_freq_factor: 1.0, original: 8192.0 };
-        assert!(check(1e4, backwards).unwrap_err().contains("high_freq_factor"));
+        assert!(
+            check(1e4, RopeScaling::Linear { factor: 0.0 })
+                .unwrap_err()
+                .contains("factor")
+        );
+        assert!(
+            check(1e4, RopeScaling::Factors(vec![1.0; 31]))
+                .unwrap_err()
+                .contains("rope_freqs")
+        );
+        let backwards = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 4.0,
+            high_freq_factor: 1.0,
+            original: 8192.0,
+        };
+        assert!(
+            check(1e4, backwards)
+                .unwrap_err()
+                .contains("high_freq_factor")
+        );
         assert!(check(1e4, RopeScaling::Factors(vec![1.0; 32])).is_ok());
     }
 }

@@ -67,7 +67,11 @@ impl Step {
     pub fn new(spans: &[Span], rope_table: &RopeTable, limits: &PlanLimits) -> Step {
         let mut words: Vec<u32> = spans.iter().flat_map(|s| s.tokens).copied().collect();
         let num_tokens = words.len();
-        let positions = || spans.iter().flat_map(|s| (0..s.tokens.len()).map(move |i| (s, s.first_position + i)));
+        let positions = || {
+            spans
+                .iter()
+                .flat_map(|s| (0..s.tokens.len()).map(move |i| (s, s.first_position + i)))
+        };
 
         let slots_at = words.len();
         for (span, position) in positions() {
@@ -82,11 +86,14 @@ impl Step {
         let mut first_row = 0;
         for span in spans {
             let rows = first_row..first_row + span.tokens.len();
-            words.extend(match span.head_rows {
-                HeadRows::None => rows.end..rows.end,
-                HeadRows::Last => rows.end - 1..rows.end,
-                HeadRows::All => rows.clone(),
-            }.map(|row| row as u32));
+            words.extend(
+                match span.head_rows {
+                    HeadRows::None => rows.end..rows.end,
+                    HeadRows::Last => rows.end - 1..rows.end,
+                    HeadRows::All => rows.clone(),
+                }
+                .map(|row| row as u32),
+            );
             first_row = rows.end;
         }
         let head_rows = words.len() - head_rows_at;
@@ -104,7 +111,11 @@ impl Step {
 }
 
 /// Appends page tables and work lists.
-fn push_attention(spans: &[Span], limits: &PlanLimits, words: &mut Vec<u32>) -> Vec<AttentionRound> {
+fn push_attention(
+    spans: &[Span],
+    limits: &PlanLimits,
+    words: &mut Vec<u32>,
+) -> Vec<AttentionRound> {
     let mut sequences = Vec::with_capacity(spans.len());
     let mut token0 = 0;
     for span in spans {
@@ -120,16 +131,27 @@ fn push_attention(spans: &[Span], limits: &PlanLimits, words: &mut Vec<u32>) -> 
         token0 += span.tokens.len();
     }
     let rounds = attention_plan::plan(&sequences, limits);
-    rounds.iter().map(|round| push_round(round, words)).collect()
+    rounds
+        .iter()
+        .map(|round| push_round(round, words))
+        .collect()
 }
 
 fn push_round(round: &Round, words: &mut Vec<u32>) -> AttentionRound {
     let mut slabs = Vec::with_capacity(round.slabs.len());
     for items in &round.slabs {
-        slabs.push(Items { at: words.len(), count: items.len(), max_tokens: round.max_tokens });
+        slabs.push(Items {
+            at: words.len(),
+            count: items.len(),
+            max_tokens: round.max_tokens,
+        });
         words.extend(items.iter().flat_map(Item::words));
     }
     let merge_at = words.len();
     words.extend(round.merge.iter().flat_map(MergeRow::words));
-    AttentionRound { slabs, merge_at, merge_rows: round.merge.len() }
+    AttentionRound {
+        slabs,
+        merge_at,
+        merge_rows: round.merge.len(),
+    }
 }

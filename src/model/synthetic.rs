@@ -22,7 +22,10 @@ pub fn tiny() -> Config {
         intermediate_size: 96,
         vocab_size: 512,
         rms_norm_eps: 1e-5,
-        rope: Rope { theta: 10_000.0, scaling: RopeScaling::None },
+        rope: Rope {
+            theta: 10_000.0,
+            scaling: RopeScaling::None,
+        },
         max_position_embeddings: 2048,
         tied_head: true,
     }
@@ -60,10 +63,18 @@ pub fn checkpoint(config: &Config, seed: u64) -> Result<Checkpoint> {
     let mut matrix = |name: String, rows: usize, columns: usize| {
         let scale = 1.0 / (columns as f32).sqrt();
         let values = data.normal(rows * columns);
-        let bytes = values.iter().flat_map(|v| half::f16::from_f32(v * scale).to_le_bytes()).collect();
+        let bytes = values
+            .iter()
+            .flat_map(|v| half::f16::from_f32(v * scale).to_le_bytes())
+            .collect();
         parts.push((name, vec![rows, columns], Encoding::F16, bytes));
     };
-    let (h, q, kv, i) = (config.hidden_size, config.q_width(), config.kv_width(), config.intermediate_size);
+    let (h, q, kv, i) = (
+        config.hidden_size,
+        config.q_width(),
+        config.kv_width(),
+        config.intermediate_size,
+    );
     matrix(NAMES.embedding.to_owned(), config.vocab_size, h);
     if !config.tied_head {
         matrix(NAMES.head.to_owned(), config.vocab_size, h);
@@ -84,7 +95,11 @@ pub fn checkpoint(config: &Config, seed: u64) -> Result<Checkpoint> {
         }
     }
     let mut vector = |name: String| {
-        let bytes = data.normal(h).iter().flat_map(|v| (1.0 + 0.1 * v).to_le_bytes()).collect();
+        let bytes = data
+            .normal(h)
+            .iter()
+            .flat_map(|v| (1.0 + 0.1 * v).to_le_bytes())
+            .collect();
         parts.push((name, vec![h], Encoding::F32, bytes));
     };
     vector(NAMES.final_norm.to_owned());

@@ -19,8 +19,16 @@ pub struct Texts {
 }
 
 /// Control tokens that end a turn in the chat formats in use. Files often name only one of several.
-const TURN_ENDS: &[&str] =
-    &["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>", "<end_of_turn>", "</s>"];
+const TURN_ENDS: &[&str] = &[
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "</s>",
+];
 
 impl Texts {
     /// Reads them from a model's files.
@@ -40,8 +48,13 @@ impl Texts {
     /// # Errors
     /// [`Error::Template`] when there is no usable template or it refuses the messages.
     pub fn encode_chat(&self, messages: &[crate::text::Message], date: &str) -> Result<Vec<u32>> {
-        let template = self.template.as_ref().map_err(|problem| Error::Template { problem: problem.clone() })?;
-        let text_of = |id: Option<u32>| id.map(|id| self.tokenizer.token_text(id)).unwrap_or_default();
+        let template = self.template.as_ref().map_err(|problem| Error::Template {
+            problem: problem.clone(),
+        })?;
+        let text_of = |id: Option<u32>| {
+            id.map(|id| self.tokenizer.token_text(id))
+                .unwrap_or_default()
+        };
         let options = RenderOptions {
             add_generation_prompt: true,
             bos_token: text_of(self.tokenizer.bos()),
@@ -49,10 +62,15 @@ impl Texts {
             date: date.to_owned(),
             ..RenderOptions::default()
         };
-        self.tokenizer.encode_rendered(&template.render(messages, &options)?)
+        self.tokenizer
+            .encode_rendered(&template.render(messages, &options)?)
     }
 
-    fn new(tokenizer: Tokenizer, template: Option<&str>, ends: impl IntoIterator<Item = u32>) -> Texts {
+    fn new(
+        tokenizer: Tokenizer,
+        template: Option<&str>,
+        ends: impl IntoIterator<Item = u32>,
+    ) -> Texts {
         let template = match template {
             Some(source) => ChatTemplate::new(source).map_err(|e| match e {
                 Error::Template { problem } => problem,
@@ -65,7 +83,11 @@ impl Texts {
         end_tokens.extend(known.filter(|&id| tokenizer.is_control(id)));
         end_tokens.sort_unstable();
         end_tokens.dedup();
-        Texts { tokenizer, template, end_tokens }
+        Texts {
+            tokenizer,
+            template,
+            end_tokens,
+        }
     }
 }
 
@@ -79,12 +101,20 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             supported: "gpt2 (byte-level BPE)".to_owned(),
         });
     }
-    let types = metadata.opt_i32s("tokenizer.ggml.token_type")?.unwrap_or(&[]);
+    let types = metadata
+        .opt_i32s("tokenizer.ggml.token_type")?
+        .unwrap_or(&[]);
     let token_types = types
         .iter()
         .enumerate()
         .map(|(i, &number)| {
-            let wrong = || Error::field(metadata.path(), format!("tokenizer.ggml.token_type[{i}]"), format!("is {number}"));
+            let wrong = || {
+                Error::field(
+                    metadata.path(),
+                    format!("tokenizer.ggml.token_type[{i}]"),
+                    format!("is {number}"),
+                )
+            };
             TokenType::from_gguf(number).ok_or_else(wrong)
         })
         .collect::<Result<_>>()?;
@@ -92,15 +122,24 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
         tokens: metadata.strings("tokenizer.ggml.tokens")?.to_vec(),
         token_types,
         merges: metadata.strings("tokenizer.ggml.merges")?.to_vec(),
-        pre: metadata.opt_string("tokenizer.ggml.pre")?.unwrap_or("default").to_owned(),
+        pre: metadata
+            .opt_string("tokenizer.ggml.pre")?
+            .unwrap_or("default")
+            .to_owned(),
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
         // files of this kind that do not say have tokenizers that add none
-        add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?.unwrap_or(false),
+        add_bos: metadata
+            .opt_bool("tokenizer.ggml.add_bos_token")?
+            .unwrap_or(false),
     };
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
     let turn_end = metadata.opt_u32("tokenizer.ggml.eot_token_id")?;
-    Ok(Texts::new(tokenizer, metadata.opt_string("tokenizer.chat_template")?, turn_end))
+    Ok(Texts::new(
+        tokenizer,
+        metadata.opt_string("tokenizer.chat_template")?,
+        turn_end,
+    ))
 }
 
 fn from_dir(dir: &HfDir) -> Result<Texts> {
@@ -112,7 +151,10 @@ fn from_dir(dir: &HfDir) -> Result<Texts> {
     let tokenizer = Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?;
     let mut ends = end_ids(&dir.config_path, &dir.config)?;
     if let Some(generation) = dir.read_json("generation_config.json")? {
-        ends.extend(end_ids(&dir.dir.join("generation_config.json"), &generation)?);
+        ends.extend(end_ids(
+            &dir.dir.join("generation_config.json"),
+            &generation,
+        )?);
     }
     let template = match dir.read_text("chat_template.jinja")? {
         Some(text) => Some(text),

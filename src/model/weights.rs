@@ -67,7 +67,10 @@ impl Rows<'_> {
     /// Rows and columns of the whole.
     pub fn shape(&self) -> (usize, usize) {
         match self {
-            Rows::Concat(parts) => (parts.iter().map(|(info, _)| info.rows()).sum(), parts[0].0.columns()),
+            Rows::Concat(parts) => (
+                parts.iter().map(|(info, _)| info.rows()).sum(),
+                parts[0].0.columns(),
+            ),
             Rows::Interleave(a, _) => (2 * a.rows(), a.columns()),
         }
     }
@@ -76,7 +79,11 @@ impl Rows<'_> {
     ///
     /// # Errors
     /// What reading reports, and what `each` does.
-    pub fn for_each(&self, checkpoint: &Checkpoint, mut each: impl FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
+    pub fn for_each(
+        &self,
+        checkpoint: &Checkpoint,
+        mut each: impl FnMut(usize, &[f32]) -> Result<()>,
+    ) -> Result<()> {
         let (mut values, mut other, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
         match self {
             Rows::Concat(parts) => {
@@ -164,10 +171,17 @@ impl<'a> TensorMap<'a> {
     ///
     /// # Errors
     /// [`Error::Tensor`] for missing ones, [`Error::WeightShape`] for wrong ones.
-    pub fn new(config: &Config, names: &Names, checkpoint: &'a Checkpoint) -> Result<TensorMap<'a>> {
+    pub fn new(
+        config: &Config,
+        names: &Names,
+        checkpoint: &'a Checkpoint,
+    ) -> Result<TensorMap<'a>> {
         let h = config.hidden_size;
         let whole = |name: &str, shape: &[usize], because: &str| -> Result<Rows<'a>> {
-            Ok(Rows::Concat(vec![(checkpoint.expect_shape(name, shape, because)?, 0)]))
+            Ok(Rows::Concat(vec![(
+                checkpoint.expect_shape(name, shape, because)?,
+                0,
+            )]))
         };
         let vocab = [config.vocab_size, h];
         let mut layers = Vec::with_capacity(config.num_layers.min(4096));
@@ -178,7 +192,11 @@ impl<'a> TensorMap<'a> {
         let head = if config.tied_head {
             None
         } else {
-            Some(whole(names.head, &vocab, "vocab_size, hidden_size; not tied to the embedding")?)
+            Some(whole(
+                names.head,
+                &vocab,
+                "vocab_size, hidden_size; not tied to the embedding",
+            )?)
         };
         used.push(names.head.to_owned());
         warn_of_unused(checkpoint, names, &used);
@@ -198,7 +216,12 @@ impl<'a> TensorMap<'a> {
             let (weights, scales) = format.matrix_bytes(rows, columns);
             weights + scales
         };
-        let layers: u64 = self.layers.iter().flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down]).map(of).sum();
+        let layers: u64 = self
+            .layers
+            .iter()
+            .flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down])
+            .map(of)
+            .sum();
         layers + of(&self.embedding) + self.head.as_ref().map_or(0, of)
     }
 }
@@ -210,7 +233,12 @@ fn layer_map<'a>(
     index: usize,
     used: &mut Vec<String>,
 ) -> Result<LayerMap<'a>> {
-    let (h, q, kv, i) = (config.hidden_size, config.q_width(), config.kv_width(), config.intermediate_size);
+    let (h, q, kv, i) = (
+        config.hidden_size,
+        config.q_width(),
+        config.kv_width(),
+        config.intermediate_size,
+    );
     let mut find = |name: &str, shape: &[usize], because: &str| -> Result<&'a TensorInfo> {
         let full = format!("{}{index}.{name}", names.layer.prefix);
         let info = checkpoint.expect_shape(&full, shape, because)?;
@@ -220,7 +248,11 @@ fn layer_map<'a>(
     let layer = &names.layer;
     let heads = "heads * head_dim, hidden_size";
     let kv_heads = "KV heads * head_dim, hidden_size";
-    let unpermute = if names.pairs_adjacent { config.head_dim } else { 0 };
+    let unpermute = if names.pairs_adjacent {
+        config.head_dim
+    } else {
+        0
+    };
     Ok(LayerMap {
         attn_norm: find(layer.attn_norm, &[h], "hidden_size")?,
         qkv: Rows::Concat(vec![
@@ -228,22 +260,35 @@ fn layer_map<'a>(
             (find(layer.k, &[kv, h], kv_heads)?, unpermute),
             (find(layer.v, &[kv, h], kv_heads)?, 0),
         ]),
-        o: Rows::Concat(vec![(find(layer.o, &[h, q], "hidden_size, heads * head_dim")?, 0)]),
+        o: Rows::Concat(vec![(
+            find(layer.o, &[h, q], "hidden_size, heads * head_dim")?,
+            0,
+        )]),
         mlp_norm: find(layer.mlp_norm, &[h], "hidden_size")?,
         gate_up: Rows::Interleave(
             find(layer.gate, &[i, h], "intermediate_size, hidden_size")?,
             find(layer.up, &[i, h], "intermediate_size, hidden_size")?,
         ),
-        down: Rows::Concat(vec![(find(layer.down, &[h, i], "hidden_size, intermediate_size")?, 0)]),
+        down: Rows::Concat(vec![(
+            find(layer.down, &[h, i], "hidden_size, intermediate_size")?,
+            0,
+        )]),
     })
 }
 
 fn warn_of_unused(checkpoint: &Checkpoint, names: &Names, used: &[String]) {
     let used: std::collections::HashSet<&str> = used.iter().map(String::as_str).collect();
     let ignored = |name: &str| names.ignored.iter().any(|ending| name.ends_with(ending));
-    let unused: Vec<&str> = checkpoint.names().filter(|n| !used.contains(n) && !ignored(n)).collect();
+    let unused: Vec<&str> = checkpoint
+        .names()
+        .filter(|n| !used.contains(n) && !ignored(n))
+        .collect();
     if let Some(first) = unused.first() {
-        log::warn!("{}: {} tensors are not used, {first} the first", checkpoint.path().display(), unused.len());
+        log::warn!(
+            "{}: {} tensors are not used, {first} the first",
+            checkpoint.path().display(),
+            unused.len()
+        );
     }
 }
 
@@ -289,12 +334,27 @@ impl ModelWeights {
     ) -> Result<ModelWeights> {
         let total = map.packed_bytes(format);
         let mut done = 0;
-        let mut loader = Loader { gpu, checkpoint: map.checkpoint, format, done: &mut done, total, progress };
+        let mut loader = Loader {
+            gpu,
+            checkpoint: map.checkpoint,
+            format,
+            done: &mut done,
+            total,
+            progress,
+        };
         let weights = ModelWeights {
             embedding: loader.matrix("embedding", &map.embedding)?,
-            layers: map.layers.iter().map(|layer| loader.layer(layer)).collect::<Result<_>>()?,
+            layers: map
+                .layers
+                .iter()
+                .map(|layer| loader.layer(layer))
+                .collect::<Result<_>>()?,
             final_norm: loader.vector(map.final_norm)?,
-            head: map.head.as_ref().map(|head| loader.matrix("head", head)).transpose()?,
+            head: map
+                .head
+                .as_ref()
+                .map(|head| loader.matrix("head", head))
+                .transpose()?,
         };
         map.checkpoint.check_unchanged()?;
         gpu.flush_uploads()?;
@@ -303,7 +363,10 @@ impl ModelWeights {
 
     /// Drops what would be logits of ids from `vocab_size` on.
     pub fn truncate_vocab(&mut self, vocab_size: usize) {
-        self.head.as_mut().unwrap_or(&mut self.embedding).truncate_rows(vocab_size);
+        self.head
+            .as_mut()
+            .unwrap_or(&mut self.embedding)
+            .truncate_rows(vocab_size);
     }
 
     /// What the hidden state is multiplied with in the end.
@@ -314,7 +377,10 @@ impl ModelWeights {
     /// Bytes on the device.
     pub fn size_bytes(&self) -> u64 {
         let layer = |l: &LayerWeights| {
-            let matrices: u64 = [&l.qkv, &l.o, &l.gate_up, &l.down].into_iter().map(Weights::size_bytes).sum();
+            let matrices: u64 = [&l.qkv, &l.o, &l.gate_up, &l.down]
+                .into_iter()
+                .map(Weights::size_bytes)
+                .sum();
             matrices + l.attn_norm.size_bytes() + l.mlp_norm.size_bytes()
         };
         self.embedding.size_bytes()
@@ -358,17 +424,25 @@ impl Loader<'_> {
             Ok(())
         })?;
         if non_finite > 0 {
-            log::warn!("{}: {label}: {non_finite} weights are NaN or infinite", self.checkpoint.path().display());
+            log::warn!(
+                "{}: {label}: {non_finite} weights are NaN or infinite",
+                self.checkpoint.path().display()
+            );
         }
         Ok(weights)
     }
 
     fn vector(&mut self, info: &TensorInfo) -> Result<Tensor> {
         let mut values = Vec::new();
-        self.checkpoint.read_rows(info, 0..info.rows(), &mut values)?;
+        self.checkpoint
+            .read_rows(info, 0..info.rows(), &mut values)?;
         if count_non_finite(&values) > 0 {
             let problem = format!("{} values are NaN or infinite", count_non_finite(&values));
-            return Err(Error::tensor(self.checkpoint.file_of(info), &info.name, problem));
+            return Err(Error::tensor(
+                self.checkpoint.file_of(info),
+                &info.name,
+                problem,
+            ));
         }
         let tensor = self.gpu.tensor(&info.name, DType::F32, &[values.len()])?;
         self.gpu.upload(&tensor, 0, bytemuck::cast_slice(&values))?;
@@ -384,7 +458,12 @@ mod tests {
     fn pairs_become_halves() {
         // two heads of 4 rows, 1 column: stored (0a 0b 1a 1b), wanted (0a 1a 0b 1b)
         let mut out = Vec::new();
-        halves_from_pairs(&[0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0], 1, 4, &mut out);
+        halves_from_pairs(
+            &[0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0],
+            1,
+            4,
+            &mut out,
+        );
         assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0]);
     }
 }

@@ -1,6 +1,7 @@
 //! From the engine's events to an answer: text as it comes, and numbers when it is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Event, FinishReason, TokenLogprob};
@@ -20,8 +21,9 @@ pub trait Vocabulary {
 
 /// One request that is under way.
 pub trait Stream {
-    /// The next event; `None` after the last one.
-    fn next(&mut self) -> Option<Result<Event>>;
+    /// The next event, `None` after the last one; pending when a moment brought none, so that the
+    /// caller can look at what else goes on.
+    fn next(&mut self) -> Poll<Option<Result<Event>>>;
     /// Asks for an end; the finish event still comes.
     fn cancel(&self);
 }
@@ -90,25 +92,26 @@ pub fn follow(
     loop {
         match stream.next() {
             // After a cancel, tokens that were under way already belong to nobody.
-            Some(Ok(Event::Token { .. })) if stopped || cancelled => {}
-            Some(Ok(Event::Token {
+            Poll::Pending => {}
+            Poll::Ready(Some(Ok(Event::Token { .. }))) if stopped || cancelled => {}
+            Poll::Ready(Some(Ok(Event::Token {
                 token,
                 top_logprobs,
                 ..
-            })) => {
+            }))) => {
                 generated.take(token, &top_logprobs, vocabulary, stopwatch);
                 let shown = text.push(vocabulary.bytes(token));
                 stopped = shown.stopped.is_some();
                 generated.show(&shown.text, stream, piece)?;
             }
-            Some(Ok(Event::Finished { reason, .. })) => {
+            Poll::Ready(Some(Ok(Event::Finished { reason, .. }))) => {
                 let rest = text.finish();
                 generated.show(&rest, stream, piece)?;
                 generated.finish_reason = if stopped { FinishReason::Stop } else { reason };
                 return Ok(generated);
             }
-            Some(Err(error)) => return Err(error.into()),
-            None => {
+            Poll::Ready(Some(Err(error))) => return Err(error.into()),
+            Poll::Ready(None) => {
                 let message = "the engine ended before its answer".to_owned();
                 return Err(Error::Device { message }.into());
             }
@@ -218,6 +221,8 @@ mod tests {
         cancelled: Cell<bool>,
         late: bool,
         over: bool,
+        /// Pending before the next event.
+        busy: bool,
     }
 
     impl Script {
@@ -227,14 +232,18 @@ mod tests {
                 cancelled: Cell::new(false),
                 late: false,
                 over: false,
+                busy: false,
             }
         }
     }
 
     impl Stream for Script {
-        fn next(&mut self) -> Option<Result<Event>> {
+        fn next(&mut self) -> Poll<Option<Result<Event>>> {
             if self.over {
-                return None;
+                return Poll::Ready(None);
+            }
+            if std::mem::replace(&mut self.busy, false) {
+                return Poll::Pending;
             }
             let late = std::mem::replace(&mut self.late, self.cancelled.get());
             let token = self.tokens.pop_front().filter(|_| !late);
@@ -244,7 +253,7 @@ mod tests {
             } else {
                 FinishReason::Length
             };
-            Some(Ok(match token {
+            Poll::Ready(Some(Ok(match token {
                 Some(token) => {
                     let top_logprobs = vec![TokenLogprob {
                         token,
@@ -257,11 +266,30 @@ mod tests {
                     }
                 }
                 None => Event::Finished { id: ID, reason },
-            }))
+            })))
         }
         fn cancel(&self) {
             self.cancelled.set(true);
         }
+    }
+
+    #[test]
+    fn an_interrupt_is_seen_before_the_first_token() {
+        let mut script = Script {
+            busy: true,
+            ..Script::new([1, 2, 3])
+        };
+        let generated = follow(
+            &mut script,
+            &Letters,
+            &[],
+            &watch(),
+            &mut |_| Ok(()),
+            &AtomicBool::new(true),
+        )
+        .unwrap();
+        assert_eq!(generated.token_ids, []);
+        assert_eq!(generated.finish_reason, FinishReason::Cancelled);
     }
 
     fn answer(script: &mut Script, stops: &[&str]) -> (Generated, Vec<String>) {

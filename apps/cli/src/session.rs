@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
@@ -21,6 +22,9 @@ use crate::models::Progress;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, Device, Memory, Timings, Usage};
 use crate::run::Answers;
+
+/// How long a wait for an event lasts before Ctrl-C is looked for.
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A model that is ready to answer.
 pub struct Session {
@@ -224,8 +228,8 @@ impl Vocabulary for Words<'_> {
 struct Events(Generation);
 
 impl Stream for Events {
-    fn next(&mut self) -> Option<nelumbo::Result<Event>> {
-        self.0.next_event()
+    fn next(&mut self) -> Poll<Option<nelumbo::Result<Event>>> {
+        self.0.next_event_within(GLANCE)
     }
 
     fn cancel(&self) {
