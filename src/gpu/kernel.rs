@@ -188,13 +188,7 @@ impl Variant {
         (self.kernel.name, line)
     }
 
-    fn key(
-        &self,
-    ) -> (
-        &'static str,
-        [Option<&'static str>; MAX_PARTS],
-        [Option<(&'static str, u32)>; MAX_OVERRIDES],
-    ) {
+    fn key(&self) -> VariantKey {
         (
             self.kernel.name,
             self.parts.map(|p| p.map(|p| p.name)),
@@ -202,6 +196,13 @@ impl Variant {
         )
     }
 }
+
+/// Names of kernel and parts, and the overrides: what tells variants apart.
+type VariantKey = (
+    &'static str,
+    [Option<&'static str>; MAX_PARTS],
+    [Option<(&'static str, u32)>; MAX_OVERRIDES],
+);
 
 impl PartialEq for Variant {
     fn eq(&self, other: &Variant) -> bool {

@@ -117,13 +117,14 @@ pub fn reflect(source: &str, entry: &str) -> Result<Reflection, ReflectError> {
                 }
             }
             (AddressSpace::WorkGroup, None) => {
-                if !matches!(
+                let sized_by_override = matches!(
                     inner,
                     TypeInner::Array {
                         size: ArraySize::Pending(_),
                         ..
                     }
-                ) {
+                );
+                if !sized_by_override {
                     reflection.workgroup_bytes += inner.size(module.to_ctx());
                 }
             }

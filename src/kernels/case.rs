@@ -372,7 +372,7 @@ impl CaseTensor {
                 let found: Vec<f32> = bytemuck::pod_collect_to_vec(body);
                 let wrong = |i: usize| {
                     let distance = (f64::from(found[i]) - values[i]).abs();
-                    found[i].to_bits() == POISON || !(distance <= bound[i])
+                    found[i].to_bits() == POISON || distance.is_nan() || distance > bound[i]
                 };
                 let count = (0..values.len()).filter(|&i| wrong(i)).count();
                 let Some(i) = (0..values.len()).find(|&i| wrong(i)) else {

@@ -80,7 +80,7 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
             found,
             supported: FAMILIES
                 .iter()
-                .flat_map(|f| names_of(f))
+                .flat_map(names_of)
                 .copied()
                 .collect::<Vec<_>>()
                 .join(", "),

@@ -171,7 +171,7 @@ pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
 
     let missing = table.missing_bytes();
     if !missing.is_empty() {
-        log::warn!(
+        log::info!(
             "{}: tokenizer.ggml.tokens: no token stands for the bytes {missing:02x?}; text that needs them is encoded without",
             path.display()
         );

@@ -288,7 +288,7 @@ mod tests {
             &AtomicBool::new(true),
         )
         .unwrap();
-        assert_eq!(generated.token_ids, []);
+        assert!(generated.token_ids.is_empty());
         assert_eq!(generated.finish_reason, FinishReason::Cancelled);
     }
 

@@ -26,6 +26,7 @@ use exit::Failure;
 use prompt::Given;
 
 fn main() -> ExitCode {
+    keep_mesa_quiet();
     let (cli, given) = match parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -36,6 +37,19 @@ fn main() -> ExitCode {
     };
     start_log(&cli.global);
     exit::run_guarded(move || dispatch(cli, given))
+}
+
+/// Mesa's layer that reorders devices looks for a Wayland session and complains on stderr where
+/// there is none. We choose among all adapters ourselves and need no order.
+fn keep_mesa_quiet() {
+    #[expect(
+        unsafe_code,
+        reason = "the environment is the only way to tell the Vulkan loader"
+    )]
+    // SAFETY: this is the first statement of the program; no other thread runs yet.
+    unsafe {
+        std::env::set_var("NODEVICE_SELECT", "1");
+    }
 }
 
 /// The arguments, and which of them stood on the command line itself.
