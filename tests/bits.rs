@@ -386,8 +386,9 @@ fn agrees_with_defaults(open: &OpenOptions, lanes: u32) {
         };
         let config = ragged();
         let text = tokens(9, 280, config.vocab_size);
-        let run = |gpu| {
+        let run = |gpu: &Arc<Gpu>| {
             let mut engine = engine(gpu, &config, &options);
+            println!("caps {}: {:?}", gpu.caps(), engine.decoder().tuning());
             let sampling = Sampling {
                 temperature: 0.8,
                 top_p: 0.9,
