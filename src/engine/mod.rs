@@ -32,7 +32,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine with nothing to do.
+    /// An engine with nothing to do, its kernels compiled.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
@@ -43,9 +43,12 @@ impl Engine {
             max_waiting: MAX_WAITING,
         };
         let pool = PagePool::new(decoder.kv().geometry());
+        let gpu = decoder.gpu().clone();
+        let mut runner = Runner::new(decoder)?;
+        gpu.count_as_compilation(|| runner.warm_up())?;
         Ok(Engine {
             scheduler: Scheduler::new(limits, pool),
-            runner: Runner::new(decoder)?,
+            runner,
         })
     }
 

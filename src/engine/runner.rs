@@ -1,13 +1,14 @@
 //! One step on the device: forward pass, sampling, and the read-back of a few token ids.
 
 use super::batch::{Batch, Row};
-use super::request::TokenLogprob;
+use super::request::{Sampling, TokenLogprob};
 use super::scheduler::Sampled;
 use crate::error::Result;
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
+use crate::kv::PAGE_SIZE;
 use crate::model::Decoder;
-use crate::model::step::{Span, Step};
+use crate::model::step::{HeadRows, Span, Step};
 
 /// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
 pub struct Runner {
@@ -41,6 +42,37 @@ impl Runner {
     /// The decoder.
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
+    }
+
+    /// Runs a token and a chunk through everything once, so that whatever the driver compiles at the
+    /// first dispatch is compiled before the first request. Keys and values go to the first pages,
+    /// which nobody owns yet.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn warm_up(&mut self) -> Result<()> {
+        let longest = self.decoder.max_batched_tokens();
+        let pages = [0];
+        for num_tokens in [1, PAGE_SIZE.min(longest)] {
+            let span = Span {
+                tokens: &[0; PAGE_SIZE][..num_tokens],
+                first_position: 0,
+                pages: &pages,
+                head_rows: HeadRows::Last,
+            };
+            let row = Row {
+                sampling: &Sampling::default(),
+                window: &[],
+                position: num_tokens,
+                logprobs: 0,
+            };
+            let batch = Batch {
+                spans: vec![span],
+                rows: vec![row],
+            };
+            self.execute(&batch)?;
+        }
+        Ok(())
     }
 
     /// Computes a batch and draws a token for each of its rows: one submit unless the step is long,

@@ -33,6 +33,9 @@ const PARTS: &[Part] = &[wgsl!("matmul.wgsl")];
 static LANES_SHARED: Part = wgsl!("lib/lanes.wgsl");
 static LANES_SUBGROUP: Part = wgsl!("lib/lanes_subgroup.wgsl", subgroups: true);
 
+static X_LOAD: Part = wgsl!("matmul/x_load.wgsl");
+static X_BROADCAST: Part = wgsl!("matmul/x_broadcast.wgsl", subgroups: true);
+
 /// Tokens an invocation can hold, each with its part.
 static TOKENS: [(usize, Part); 4] = [
     (1, wgsl!("matmul/tokens_1.wgsl")),
@@ -161,14 +164,19 @@ fn variant(
         .iter()
         .find(|(tile, _)| *tile >= wanted)
         .expect("a tile for 8 tokens");
+    let lanes = match tuning.subgroups {
+        true if tuning.lanes > 1 => &LANES_SUBGROUP,
+        _ => &LANES_SHARED,
+    };
+    let activations = match tuning.subgroups {
+        true if tuning.lanes == 1 => &X_BROADCAST,
+        _ => &X_LOAD,
+    };
     let variant = Variant::new(&MATMUL)
         .part(&format.part)
-        .part(if tuning.subgroups {
-            &LANES_SUBGROUP
-        } else {
-            &LANES_SHARED
-        })
+        .part(lanes)
         .part(tokens)
+        .part(activations)
         .part(epilogue.part())
         .set("LANES", tuning.lanes)
         .set("WG", tuning.workgroup)
@@ -182,7 +190,7 @@ fn tunings() -> Vec<Tuning> {
         workgroup: 8 * lanes,
         subgroups: false,
     });
-    let subgroup = [4, 8].map(|lanes| Tuning {
+    let subgroup = [1, 4, 8].map(|lanes| Tuning {
         lanes,
         workgroup: 8 * lanes,
         subgroups: true,
@@ -265,7 +273,7 @@ pub fn timings() -> Vec<Case> {
     let tuning = Tuning {
         lanes: 1,
         workgroup: 8,
-        subgroups: false,
+        subgroups: true,
     };
     let mut all = Vec::new();
     for format in FORMATS {
@@ -313,7 +321,11 @@ fn case(
     let (expected, bound) = expect(epilogue, &out, steps, &before);
 
     let width = epilogue.width(rows);
-    let subgroup = if tuning.subgroups { tuning.lanes } else { 0 };
+    let subgroup = if tuning.subgroups {
+        tuning.subgroup_needed()
+    } else {
+        0
+    };
     let how = format!(
         "{} {num_tokens}x{rows}x{columns} {epilogue:?} lanes={}",
         format.name, tuning.lanes

@@ -73,7 +73,8 @@ pub struct Tuning {
     pub lanes: u32,
     /// Invocations of a matmul workgroup: a multiple of 8 times `lanes`, at most 256.
     pub workgroup: u32,
-    /// Lanes are joined by subgroup shuffles instead of workgroup memory. Same bits.
+    /// Invocations talk by subgroup operations: several lanes are joined by shuffles instead of
+    /// workgroup memory, single ones share their loads of activations. Same bits.
     pub subgroups: bool,
 }
 
@@ -91,10 +92,22 @@ impl Tuning {
     pub fn with_lanes(gpu: &Gpu, lanes: u32) -> Tuning {
         assert!(lanes.is_power_of_two() && lanes <= 32, "{lanes} lanes");
         let smallest = if gpu.is_software() { 8 } else { 64 };
-        Tuning {
+        let tuning = Tuning {
             lanes,
             workgroup: smallest.max(8 * lanes),
-            subgroups: lanes > 1 && gpu.caps().subgroup.is_some_and(|size| size >= lanes),
+            subgroups: false,
+        };
+        // sharing loads pays where a load is dear: on a CPU
+        let pays = lanes > 1 || gpu.is_software();
+        let enough = |size| size >= tuning.subgroup_needed();
+        Tuning {
+            subgroups: pays && gpu.caps().subgroup.is_some_and(enough),
+            ..tuning
         }
+    }
+
+    /// Invocations a subgroup must have for `subgroups`.
+    pub fn subgroup_needed(&self) -> u32 {
+        if self.lanes == 1 { 8 } else { self.lanes }
     }
 }

@@ -19,7 +19,7 @@ use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use std::sync::Arc;
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
-const MAX_HEAD_ROWS: usize = 16;
+const MAX_HEAD_ROWS: usize = 64;
 
 /// Words of metadata beside those that grow with tokens and context: penalties, sampling, items.
 const SPARE_META_WORDS: usize = 96 * 1024;
