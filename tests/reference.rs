@@ -10,7 +10,7 @@ use nelumbo::kv::KvFormat;
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::reference::Reference;
 use nelumbo::model::rope::{Rope, RopeScaling};
-use nelumbo::model::weights::TensorMap;
+use nelumbo::model::tensors::TensorMap;
 use nelumbo::model::{Config, synthetic};
 use nelumbo::quant::FORMATS;
 use std::sync::Arc;

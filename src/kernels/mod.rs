@@ -15,6 +15,8 @@ pub mod case;
 pub mod embedding;
 pub mod gather_rows;
 pub mod matmul;
+mod matmul_cases;
+pub mod numbers;
 pub mod penalties;
 pub mod rms_norm;
 pub mod rope;

@@ -4,7 +4,7 @@ use super::Family;
 use super::config::{Config, Spelling};
 use super::fields::Fields;
 use super::rope::{Rope, RopeScaling};
-use super::weights::{LayerNames, Names};
+use super::tensors::{LayerNames, Names};
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{Gguf, HfDir, ModelFiles};

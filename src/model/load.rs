@@ -1,8 +1,9 @@
 //! A model from a path: files, configuration, tokenizer, weights on the device.
 
 use super::decoder::{Decoder, DecoderOptions};
+use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
-use super::weights::{ModelWeights, Names, TensorMap};
+use super::weights::ModelWeights;
 use super::{Config, family};
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;

@@ -10,8 +10,10 @@ pub mod llama;
 pub mod load;
 pub mod reference;
 pub mod rope;
+mod scratch;
 pub mod step;
 pub mod synthetic;
+pub mod tensors;
 pub mod texts;
 pub mod weights;
 
@@ -32,7 +34,7 @@ pub struct Family {
     /// Reads the configuration from whatever the files hold.
     pub config: fn(&ModelFiles) -> Result<Config>,
     /// How its tensors are named in the files, and whether they are stored permuted.
-    pub names: fn(&ModelFiles) -> weights::Names,
+    pub names: fn(&ModelFiles) -> tensors::Names,
 }
 
 /// Every family this build knows.

@@ -4,7 +4,7 @@
 //! loader and shares no arithmetic with the kernels.
 
 use super::config::Config;
-use super::weights::{Rows, TensorMap};
+use super::tensors::{Rows, TensorMap};
 use crate::error::Result;
 use crate::formats::checkpoint::TensorInfo;
 use crate::quant::Format;

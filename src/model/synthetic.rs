@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use super::rope::{Rope, RopeScaling};
-use super::weights::{LayerNames, Names};
+use super::tensors::{LayerNames, Names};
 use crate::error::Result;
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::encoding::Encoding;

@@ -26,6 +26,7 @@ mod control;
 mod detokenize;
 mod hf_json;
 mod prevalidate;
+mod prevalidate_parts;
 mod stop;
 mod template_date;
 mod template_functions;

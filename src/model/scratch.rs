@@ -1,0 +1,127 @@
+//! Everything a step writes beside the KV cache: allocated once, sized by what the model and the
+//! adapter allow.
+
+use super::config::Config;
+use super::decoder::DecoderOptions;
+use crate::error::{Error, Result};
+use crate::gpu::{DType, Gpu, Tensor};
+use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention_plan::{scores_for, splits_for};
+use crate::kv::pages_for;
+
+/// Rows of logits a step can have at most; fewer where the binding limit asks for it.
+const MAX_HEAD_ROWS: usize = 64;
+
+/// Words of metadata beside those that grow with tokens and context: penalties, sampling, items.
+const SPARE_META_WORDS: usize = 96 * 1024;
+
+/// One buffer for each activation: a shared one would put a barrier between any two dispatches.
+pub(super) struct Scratch {
+    pub meta: Tensor,
+    pub hidden: Tensor,
+    pub normed: Tensor,
+    pub qkv: Tensor,
+    pub q: Tensor,
+    pub attended: Tensor,
+    pub scores: Tensor,
+    pub partials: Tensor,
+    pub gated: Tensor,
+    pub head_hidden: Tensor,
+    pub head_normed: Tensor,
+    pub logits: Tensor,
+}
+
+pub(super) fn attention_shape(config: &Config) -> AttentionShape {
+    AttentionShape {
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        scale: (1.0 / (config.head_dim as f64).sqrt()) as f32,
+    }
+}
+
+/// Tokens for which every activation fits a binding.
+pub(super) fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
+    let widest = config
+        .qkv_rows()
+        .max(config.hidden_size)
+        .max(config.intermediate_size) as u64
+        * 4;
+    let tokens = (gpu.max_binding_bytes() / widest) as usize;
+    let row = config.vocab_size as u64 * 4;
+    if tokens == 0 || row > gpu.max_binding_bytes() {
+        return Err(Error::DoesNotFit {
+            what: "the activations of one token".to_owned(),
+            needed_bytes: widest.max(row),
+            available_bytes: gpu.max_binding_bytes(),
+            advice: "the largest storage binding of this adapter is too small for the model"
+                .to_owned(),
+        });
+    }
+    Ok(tokens)
+}
+
+impl Scratch {
+    pub fn new(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<Scratch> {
+        let n = options.max_batched_tokens;
+        let f32 = |label: &str, rows: usize, columns: usize| {
+            gpu.tensor(label, DType::F32, &[rows, columns])
+        };
+        let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
+        let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
+        // up to 64 MiB of scores and 32 MiB of partial results, within a binding; at least what one
+        // token at the end of the longest sequence needs, at most what a step could use
+        let (last, shape) = (options.max_model_len - 1, attention_shape(config));
+        let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
+        let token_scores = scores_for(last, config.num_heads);
+        let scores_len = ((room(64 << 20) / 4) as usize)
+            .min(n * token_scores)
+            .max(token_scores);
+        let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
+        let token_slots = splits_for(last);
+        let slots = ((room(32 << 20) / slot_bytes) as usize)
+            .min(n * token_slots)
+            .max(token_slots);
+        let meta_words =
+            n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
+        Ok(Scratch {
+            meta: gpu.tensor(
+                "step metadata",
+                DType::U32,
+                &[meta_words + SPARE_META_WORDS],
+            )?,
+            hidden: f32("hidden", n, config.hidden_size)?,
+            normed: f32("normed", n, config.hidden_size)?,
+            qkv: f32("qkv", n, config.qkv_rows())?,
+            q: f32("q", n, config.q_width())?,
+            attended: f32("attended", n, config.q_width())?,
+            scores: gpu.tensor("attention scores", DType::F32, &[scores_len])?,
+            partials: gpu.tensor(
+                "attention partials",
+                DType::F32,
+                &shape.partials_dims(slots),
+            )?,
+            gated: f32("gated", n, config.intermediate_size)?,
+            head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
+            head_normed: f32("head normed", head_rows, config.hidden_size)?,
+            logits: f32("logits", head_rows, config.vocab_size)?,
+        })
+    }
+
+    pub fn all(&self) -> [&Tensor; 12] {
+        [
+            &self.meta,
+            &self.hidden,
+            &self.normed,
+            &self.qkv,
+            &self.q,
+            &self.attended,
+            &self.scores,
+            &self.partials,
+            &self.gated,
+            &self.head_hidden,
+            &self.head_normed,
+            &self.logits,
+        ]
+    }
+}
