@@ -11,7 +11,7 @@ use nelumbo::model::{Config, Decoder, synthetic};
 use std::sync::Arc;
 
 /// Rows of logits a step of these models has room for.
-const HEAD_ROWS: usize = 16;
+const HEAD_ROWS: usize = 64;
 /// A decoder and the pages of its one sequence.
 struct Bench {
     runner: Runner,
@@ -32,8 +32,8 @@ impl Bench {
     }
 
     /// Feeds `tokens` in steps of `chunk` into pages full of NaN, and returns the logits' bits of
-    /// every position. A step has 16 rows of logits: one of more tokens is run again for every 16 of
-    /// its positions, or for three runs of 16 where that would be very often.
+    /// every position. A step has few rows of logits: one of more tokens is run again for each lot of
+    /// its positions, or for three of them where that would be very often.
     fn feed(&mut self, tokens: &[u32], chunk: usize) -> Vec<Option<Vec<u32>>> {
         fill_pages(self.runner.decoder(), NAN, &[]);
         let mut found = vec![None; tokens.len()];
