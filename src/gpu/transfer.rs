@@ -5,9 +5,14 @@ use crate::gpu::device::Gpu;
 use crate::gpu::tensor::{Buffer, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 /// wgpu stages what is written until the next submit: bounding a piece bounds the host's memory.
 const UPLOAD_PIECE_BYTES: usize = 16 << 20;
+
+/// How often, and how long each time, a callback is waited for that another thread has taken.
+const CALLBACK_TURNS: u32 = 10_000;
+const CALLBACK_TURN: Duration = Duration::from_millis(1);
 
 impl Gpu {
     /// Writes `bytes` at `offset` (both multiples of 4) into `tensor`, and waits once per 16 MiB so
@@ -122,11 +127,21 @@ impl Readback {
                     Ordering::Release,
                 );
             });
-        gpu.wait()?;
-        if state.load(Ordering::Acquire) != MAPPED {
-            return Err(Error::Device {
-                message: "a result could not be read back".to_owned(),
-            });
+        // Where several threads wait on one device, another one may be about to run our callback
+        // when our own wait is over already: a moment later it has.
+        let mut turns = 0;
+        loop {
+            gpu.wait()?;
+            match state.load(Ordering::Acquire) {
+                MAPPED => break,
+                PENDING if turns < CALLBACK_TURNS => std::thread::sleep(CALLBACK_TURN),
+                _ => {
+                    return Err(Error::Device {
+                        message: "a result could not be read back".to_owned(),
+                    });
+                }
+            }
+            turns += 1;
         }
         let view = self
             .buffer

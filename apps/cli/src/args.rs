@@ -161,11 +161,10 @@ pub struct LengthArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Randomness; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", visible_alias = "temperature", default_value_t = 0.8,
-          allow_negative_numbers = true, value_parser = |s: &str| values::float(s, 0.0, 100.0),
+    /// Randomness; 0 always takes the likeliest token [default: 0.8, or what suits a named model]
+    #[arg(long, value_name = "T", visible_alias = "temperature", allow_negative_numbers = true, value_parser = |s: &str| values::float(s, 0.0, 100.0),
           env = "NELUMBO_TEMP")]
-    pub temp: f32,
+    pub temp: Option<f32>,
     /// Keep the K likeliest tokens, 0 for all
     #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(0..=1_048_576), env = "NELUMBO_TOP_K")]

@@ -94,10 +94,13 @@ impl RunOptions {
     }
 }
 
+/// Where neither the user nor the model's entry in the table says otherwise.
+const DEFAULT_TEMPERATURE: f32 = 0.8;
+
 fn sampling(args: &RunArgs) -> Sampling {
     let sampling = &args.sampling;
     Sampling {
-        temperature: sampling.temp,
+        temperature: sampling.temp.unwrap_or(DEFAULT_TEMPERATURE),
         top_k: sampling.top_k as usize,
         top_p: sampling.top_p,
         min_p: sampling.min_p,

@@ -31,7 +31,7 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
         return devices::devices(false, options::backend(&args.device.backend));
     }
     options::explain(&args);
-    let options = RunOptions::new(&args)?;
+    let mut options = RunOptions::new(&args)?;
     let (reference, words) = prompt::split_model(args.model, args.words)?;
     if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
         let (model, word) = (
@@ -43,10 +43,13 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
         ));
     }
     let prompt = prompt::gather(&words, &args.prompt, given)?;
-    let path = models::resolve(&reference, global)?;
+    let model = models::resolve(&reference, global)?;
+    if let (None, Some(suited)) = (args.sampling.temp, model.temperature) {
+        options.sampling.temperature = suited;
+    }
     log::info!("seed {}", options.sampling.seed);
 
-    let mut engine = session::open(&path, &options, global.quiet)?;
+    let mut engine = session::open(&model.path, &options, global.quiet)?;
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {

@@ -24,16 +24,29 @@ use crate::exit::Failure;
 
 /// The path of a model: an existing path as it is, else a name of the table, whose file
 /// is downloaded when it is missing.
-pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<PathBuf, Failure> {
+pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
     let path = Path::new(reference);
     if path.exists() {
-        return Ok(path.to_owned());
+        return Ok(Resolved {
+            path: path.to_owned(),
+            temperature: None,
+        });
     }
     let registry = Registry::load()?;
     match reference.to_str().and_then(|name| registry.find(name)) {
-        Some(entry) => fetch_entry(entry, reference, global),
+        Some(entry) => Ok(Resolved {
+            path: fetch_entry(entry, reference, global)?,
+            temperature: entry.temperature,
+        }),
         None => Err(unknown(path, &registry)),
     }
+}
+
+/// A model that is on this machine.
+pub struct Resolved {
+    pub path: PathBuf,
+    /// The temperature that suits it, where the table knows.
+    pub temperature: Option<f32>,
 }
 
 /// `nelumbo pull REF`.

@@ -43,6 +43,9 @@ pub struct Entry {
         reason = "tells readers of the table; the file's own template counts"
     )]
     pub template: String,
+    /// The temperature that suits it, where the user gives none.
+    #[serde(default)]
+    pub temperature: Option<f32>,
     /// Tried in order.
     pub sources: Vec<Source>,
 }
