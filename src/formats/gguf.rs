@@ -38,6 +38,13 @@ const MIN_TENSOR_BYTES: u64 = 8 + 1 + 4 + 8 + 4 + 8;
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u32 = 32;
 
+/// Whether a file begins as a GGUF file does, whatever its name says.
+pub(super) fn has_magic(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = FileSource::open(path).map(|file| file.read_exact_at(0, &mut magic));
+    matches!(read, Ok(Ok(()))) && magic == MAGIC
+}
+
 /// A GGUF file, read up to the weights.
 #[derive(Debug, Clone)]
 pub struct Gguf {

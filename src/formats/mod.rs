@@ -87,7 +87,7 @@ pub fn open(path: &Path) -> Result<ModelFiles> {
                 dir.display()
             ),
         )),
-        _ if is_pickle(path) => Err(refused_pickle(path, "this file")),
+        _ if is_pickle(path) && !gguf::has_magic(path) => Err(refused_pickle(path, "this file")),
         _ => Gguf::open(path).map(ModelFiles::Gguf),
     }
 }

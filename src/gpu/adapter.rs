@@ -342,8 +342,12 @@ pub fn choose(reports: &[AdapterReport], selection: &Selection) -> Result<usize>
         let asked = selection
             .backend
             .map_or(String::new(), |b| format!("--backend {b}: "));
-        let advice = "Install a Vulkan driver for the GPU. Without a GPU, Mesa's software driver works: \
-                      `apt-get install mesa-vulkan-drivers libvulkan1` (Debian, Ubuntu). `nelumbo devices` lists what is seen.";
+        let advice = if selection.backend.is_some_and(|b| b != Backend::Vulkan) {
+            "This system offers none through it: drop --backend, or name another one."
+        } else {
+            "Install a Vulkan driver for the GPU. Without a GPU, Mesa's software driver works: \
+                      `apt-get install mesa-vulkan-drivers libvulkan1` (Debian, Ubuntu). `nelumbo devices` lists what is seen."
+        };
         return Err(no_adapter(reports, format!("{asked}none found"), advice));
     };
     let hardware = reports

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// several drivers are slow or wrong beyond it.
 const MAX_BINDING_BYTES: u64 = 128 << 20;
 
+/// With less, small models no longer have room for a row of logits.
+const LEAST_BINDING_BYTES: u64 = 1 << 20;
+
 /// How to open a device. [`OpenOptions::from_env`] reads the two test switches.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -135,11 +138,20 @@ impl Gpu {
             .min(MAX_BINDING_BYTES)
             .min(device_limit)
             & !255;
-        if max_binding_bytes < 1 << 20 {
-            return Err(Error::request(
-                "NELUMBO_MAX_BINDING",
-                format!("{max_binding_bytes} bytes, at least 1048576 are needed"),
-            ));
+        if let Some(asked) = options
+            .max_binding
+            .filter(|asked| *asked < LEAST_BINDING_BYTES)
+        {
+            let problem = format!("is {asked} bytes, at least {LEAST_BINDING_BYTES} are needed");
+            return Err(Error::request("NELUMBO_MAX_BINDING", problem));
+        }
+        if max_binding_bytes < LEAST_BINDING_BYTES {
+            return Err(Error::AdapterLimit {
+                adapter: report.name,
+                limit: "the largest storage binding".to_owned(),
+                found: device_limit,
+                needed: LEAST_BINDING_BYTES,
+            });
         }
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("nelumbo"),

@@ -140,7 +140,7 @@ impl<'a> Fields<'a> {
 }
 
 /// A value short enough for a message.
-fn brief(value: &Value) -> String {
+pub(super) fn brief(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 40 {
         text

@@ -2,7 +2,7 @@
 
 use super::Family;
 use super::config::{Config, Spelling};
-use super::fields::Fields;
+use super::fields::{self, Fields};
 use super::rope::{Rope, RopeScaling};
 use super::tensors::{LayerNames, Names};
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ fn config(files: &ModelFiles) -> Result<Config> {
 
 fn from_json(dir: &HfDir) -> Result<Config> {
     let json = Fields::new(&dir.config_path, &dir.config);
-    refuse_what_we_do_not_do(&json)?;
+    refuse_what_is_not_computed(&json)?;
     let hidden_size = json.count("hidden_size", MAX)?;
     let num_heads = json.count("num_attention_heads", MAX)?;
     let head_dim = match json.opt_count("head_dim", MAX)? {
@@ -70,35 +70,63 @@ fn from_json(dir: &HfDir) -> Result<Config> {
     Ok(config)
 }
 
-/// Settings that change the computation and are not computed here: refused, never ignored.
-fn refuse_what_we_do_not_do(json: &Fields) -> Result<()> {
-    for field in ["attention_bias", "mlp_bias"] {
-        if json.opt_bool(field)?.unwrap_or(false) {
-            return Err(json.wrong(
-                field,
-                "is true, which is not supported: biases in this architecture",
-            ));
+/// Fields that change the computation and are not computed here, unless they have the value that
+/// changes nothing.
+const NOT_COMPUTED: &[(&str, Neutral)] = &[
+    ("attention_bias", Neutral::False),
+    ("mlp_bias", Neutral::False),
+    ("use_sliding_window", Neutral::False),
+    ("sliding_window", Neutral::Absent),
+    ("quantization_config", Neutral::Absent),
+    ("num_local_experts", Neutral::Absent),
+    ("attn_logit_softcapping", Neutral::Absent),
+    ("final_logit_softcapping", Neutral::Absent),
+    ("partial_rotary_factor", Neutral::One),
+    ("logit_scale", Neutral::One),
+    ("logits_scaling", Neutral::One),
+    ("embedding_multiplier", Neutral::One),
+    ("residual_multiplier", Neutral::One),
+    ("attention_multiplier", Neutral::Absent),
+];
+
+/// The same for GGUF keys, which have no neutral value in use.
+const NOT_COMPUTED_GGUF: &[&str] = &[
+    "llama.attention.sliding_window",
+    "llama.attn_logit_softcapping",
+    "llama.final_logit_softcapping",
+    "llama.logit_scale",
+    "llama.embedding_scale",
+    "llama.residual_scale",
+    "llama.attention.scale",
+];
+
+/// The value with which a field changes nothing.
+#[derive(Clone, Copy)]
+enum Neutral {
+    Absent,
+    False,
+    One,
+}
+
+/// Refused, never ignored: such a model answers, only wrongly.
+fn refuse_what_is_not_computed(json: &Fields) -> Result<()> {
+    for &(field, neutral) in NOT_COMPUTED {
+        let Some(value) = json.get(field) else {
+            continue;
+        };
+        let (is_neutral, supported) = match neutral {
+            Neutral::Absent => (false, "a model without it"),
+            Neutral::False => (value.as_bool() == Some(false), "false"),
+            Neutral::One => (value.as_f64() == Some(1.0), "1"),
+        };
+        if !is_neutral {
+            return Err(unsupported(json, field, &fields::brief(value), supported));
         }
     }
-    if let Some(act) = json
-        .opt_string("hidden_act")?
-        .filter(|act| !["silu", "swish"].contains(act))
-    {
-        return Err(unsupported(json, "hidden_act", act, "silu"));
+    match json.opt_string("hidden_act")? {
+        None | Some("silu" | "swish") => Ok(()),
+        Some(other) => Err(unsupported(json, "hidden_act", other, "silu")),
     }
-    for field in [
-        "quantization_config",
-        "num_local_experts",
-        "attn_logit_softcapping",
-    ] {
-        if json.get(field).is_some() {
-            return Err(json.wrong(
-                field,
-                "is set, which is not supported: load a checkpoint without it",
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// The older `rope_theta` and `rope_scaling`, or the newer `rope_parameters` that holds both.
@@ -156,9 +184,15 @@ fn unsupported(json: &Fields, field: &str, found: &str, supported: &str) -> Erro
 
 fn from_gguf(gguf: &Gguf) -> Result<Config> {
     let (metadata, checkpoint) = (&gguf.metadata, &gguf.checkpoint);
-    if metadata.opt_u32("llama.expert_count")?.unwrap_or(0) > 0 {
-        let problem = "is set, which is not supported: mixture of experts";
-        return Err(Error::field(metadata.path(), "llama.expert_count", problem));
+    let experts = metadata.opt_u32("llama.expert_count")?.unwrap_or(0);
+    let refused = NOT_COMPUTED_GGUF.iter().find(|key| metadata.contains(key));
+    if let Some(key) = refused.or((experts > 0).then_some(&"llama.expert_count")) {
+        return Err(Error::Unsupported {
+            path: metadata.path().to_owned(),
+            what: (*key).to_owned(),
+            found: "set".to_owned(),
+            supported: "a model without it".to_owned(),
+        });
     }
     let hidden_size = count(metadata, "llama.embedding_length", MAX)?;
     let num_heads = count(metadata, "llama.attention.head_count", MAX)?;
@@ -323,5 +357,37 @@ fn names(files: &ModelFiles) -> Names {
             // this family's rows are stored with the two halves of each rotated pair side by side
             pairs_adjacent: true,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::path::Path;
+
+    #[test]
+    fn c9_what_is_not_computed_is_refused_by_name_and_neutral_values_pass() {
+        let check = |value: &serde_json::Value| {
+            let fields = Fields::new(Path::new("config.json"), value);
+            refuse_what_is_not_computed(&fields).map_err(|e| e.to_string())
+        };
+        let neutral = json!({
+            "attention_bias": false, "mlp_bias": false, "sliding_window": null, "hidden_act": "silu",
+            "partial_rotary_factor": 1.0, "logit_scale": 1, "use_sliding_window": false,
+        });
+        assert_eq!(check(&neutral), Ok(()));
+        for &(field, _) in NOT_COMPUTED {
+            let error = check(&json!({ field: 3 })).unwrap_err();
+            assert!(
+                error.contains(field) && error.contains("not supported"),
+                "{error}"
+            );
+        }
+        assert!(
+            check(&json!({"hidden_act": "gelu"}))
+                .unwrap_err()
+                .contains("hidden_act")
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self};
 use crate::gpu::{Gpu, OpenOptions};
 use crate::kernels::Tuning;
-use crate::kv::KvFormat;
+use crate::kv::{KvCache, KvFormat, pages_for};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
@@ -107,11 +107,13 @@ impl Model {
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
         let gpu = Gpu::open(&options.open)?;
+        let sizes = sizes(&gpu, &config, options)?;
+        check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
         let mut weights = ModelWeights::load(&gpu, &map, options.weights, progress)?;
         // rows beyond the tokenizer's are padding: they get no logits, so they cannot be drawn
         weights.truncate_vocab(vocab);
         config.vocab_size = vocab;
-        let decoder = decoder(&gpu, config, weights, options)?;
+        let decoder = Decoder::new(&gpu, config, weights, sizes)?;
         Ok(Model { decoder, texts })
     }
 }
@@ -128,16 +130,13 @@ pub fn decoder_from_parts(
     options: &LoadOptions,
 ) -> Result<Decoder> {
     let map = TensorMap::new(config, names, checkpoint)?;
+    let sizes = sizes(gpu, config, options)?;
     let weights = ModelWeights::load(gpu, &map, options.weights, &mut |_, _| ())?;
-    decoder(gpu, config.clone(), weights, options)
+    Decoder::new(gpu, config.clone(), weights, sizes)
 }
 
-fn decoder(
-    gpu: &Arc<Gpu>,
-    config: Config,
-    weights: ModelWeights,
-    options: &LoadOptions,
-) -> Result<Decoder> {
+/// What the options mean for this model on this adapter.
+fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOptions> {
     let default_batch = if gpu.is_software() {
         SOFTWARE_BATCHED_TOKENS
     } else {
@@ -168,7 +167,7 @@ fn decoder(
         }
         None => Tuning::for_gpu(gpu),
     };
-    let decoder_options = DecoderOptions {
+    Ok(DecoderOptions {
         max_model_len,
         max_batched_tokens: options
             .batch_size
@@ -176,6 +175,34 @@ fn decoder(
             .clamp(1, max_model_len),
         kv_format: options.kv_format,
         tuning,
-    };
-    Decoder::new(gpu, config, weights, decoder_options)
+    })
+}
+
+/// On a software adapter device memory is the host's, where asking for too much ends in a kill by the
+/// system instead of an error: so what is free is looked at first. Hardware tells for itself.
+fn check_memory(gpu: &Gpu, config: &Config, sizes: &DecoderOptions, weights: u64) -> Result<()> {
+    let page = KvCache::page_bytes(
+        config.num_layers,
+        config.num_kv_heads,
+        config.head_dim,
+        sizes.kv_format,
+    );
+    let cache = page * pages_for(sizes.max_model_len) as u64;
+    match free_host_memory().filter(|_| gpu.is_software()) {
+        Some(free) if weights + cache > free => Err(Error::DoesNotFit {
+            what: format!("the model ({weights} bytes of weights, {cache} of KV cache)"),
+            needed_bytes: weights + cache,
+            available_bytes: free,
+            advice: "a smaller --ctx-size takes less".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that programs can still have, where the system tells.
+fn free_host_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::prevalidate_parts::check_part;
+use super::prevalidate_parts::{check_growth, check_part};
 use super::tokenizer::MAX_VOCAB;
 use crate::error::{Error, Result};
 
@@ -71,6 +71,7 @@ pub(super) fn check(json: &[u8], path: &Path) -> Result<Checked> {
             check_part(part, field, &ids, path)?;
         }
     }
+    check_growth(&root["normalizer"], path)?;
     let tokens = by_id(&ids, path)?;
     Ok(Checked {
         root,

@@ -11,6 +11,34 @@ use crate::error::{Error, Result};
 /// The longest regular expression in it, in bytes.
 const MAX_REGEX_BYTES: usize = 16 << 10;
 
+/// How many times longer a normalizer may make a text. Known models replace a space by three bytes, a
+/// few of them twice; a chain of long replacements would take all memory for a prompt of a few bytes.
+const MAX_GROWTH: u64 = 256;
+
+/// Refuses a normalizer whose replacements, applied one after the other, could blow a text up.
+pub(super) fn check_growth(normalizer: &Value, path: &Path) -> Result<()> {
+    let growth = growth(normalizer);
+    if growth <= MAX_GROWTH {
+        return Ok(());
+    }
+    let problem =
+        format!("can make a text {growth} times longer, at most {MAX_GROWTH} times are allowed");
+    Err(Error::field(path, "normalizer", problem))
+}
+
+/// The product of what every replacement and prefix can multiply the length by.
+fn growth(part: &Value) -> u64 {
+    let inserted = |field: &str| part[field].as_str().map_or(0, str::len) as u64;
+    let own = match part["type"].as_str() {
+        // an empty match inserts the text beside a byte that stays
+        Some("Replace") => inserted("content").saturating_add(1),
+        Some("Prepend") => inserted("prepend").saturating_add(1),
+        _ => 1,
+    };
+    let inner = part["normalizers"].as_array().into_iter().flatten();
+    inner.fold(own, |product, part| product.saturating_mul(growth(part)))
+}
+
 /// Checks a normalizer, pre-tokenizer, post-processor or decoder and everything in it. JSON's own depth
 /// limit of 128 bounds the recursion.
 pub(super) fn check_part(
@@ -133,4 +161,32 @@ fn base64_problem(value: &Value) -> Option<String> {
         ));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn t5_a_normalizer_may_not_blow_a_text_up() {
+        let replace = |content: &str| json!({"type": "Replace", "pattern": {"String": "h"}, "content": content});
+        let chain = |parts: Vec<Value>| json!({"type": "Sequence", "normalizers": parts});
+        let check = |value: &Value| check_growth(value, Path::new("tokenizer.json"));
+        let usual = chain(vec![
+            json!({"type": "Prepend", "prepend": "\u{2581}"}),
+            replace("\u{2581}"),
+        ]);
+        assert!(check(&usual).is_ok());
+        assert!(check(&Value::Null).is_ok());
+        let bomb = chain(vec![replace(&"h".repeat(60)); 5]);
+        let error = check(&bomb).unwrap_err().to_string();
+        assert!(error.starts_with("tokenizer.json: normalizer: "), "{error}");
+        assert!(check(&json!({"type": "Prepend", "prepend": "x".repeat(10_000_000)})).is_err());
+        assert!(
+            check(&chain(vec![bomb; 40])).is_err(),
+            "the product saturates"
+        );
+    }
 }

@@ -146,7 +146,7 @@ pub struct LengthArgs {
     /// Context in tokens; by default what the model allows and the memory holds
     #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
           allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=values::MAX_CONTEXT),
+          value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
           env = "NELUMBO_CTX_SIZE")]
     pub ctx_size: Option<u32>,
     /// Prompt tokens in one step at most
@@ -210,9 +210,9 @@ pub struct OutputArgs {
     /// Streamed text, or one JSON object at the end
     #[arg(long, value_enum, default_value_t = Format::Text, env = "NELUMBO_FORMAT")]
     pub format: Format,
-    /// With --format json: the K likeliest tokens at each step
+    /// With --format json: the K likeliest tokens at each step, up to 128
     #[arg(long, value_name = "K", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=128), env = "NELUMBO_LOGPROBS")]
+          value_parser = clap::value_parser!(u32).range(0..=128), env = "NELUMBO_LOGPROBS")]
     pub logprobs: Option<u32>,
 }
 

@@ -82,6 +82,9 @@ impl Failure {
             Failure::Engine(Error::File { .. } | Error::Field { .. } | Error::Tensor { .. }) => {
                 Some("the file looks damaged or unfinished: download it again")
             }
+            Failure::Engine(Error::Template { .. }) => {
+                Some("--raw gives the text to the model without its chat template")
+            }
             Failure::Engine(Error::AdapterLimit { .. }) => {
                 Some("`nelumbo devices` lists the other adapters, `--device N` picks one")
             }

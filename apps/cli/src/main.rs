@@ -88,7 +88,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
 /// Warnings always, more with -v. `NELUMBO_LOG` takes a filter of its own.
 fn start_log(global: &GlobalArgs) {
     let filter = match (global.quiet, global.verbose) {
-        (true, _) => "nelumbo=error",
+        (true, _) => "nelumbo=warn",
         (false, 0) => "nelumbo=warn",
         (false, 1) => "nelumbo=info,warn",
         (false, _) => "nelumbo=debug,info",

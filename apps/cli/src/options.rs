@@ -245,7 +245,7 @@ mod tests {
             "--presence-penalty 3",
             "--logit-bias 5",
             "--seed -2",
-            "--logprobs 0",
+            "--logprobs 129",
             "--logprobs 1000",
             "--weights q4",
             "--cache-type-k q8",
