@@ -3,7 +3,7 @@
 use super::batch::{Batch, Row};
 use super::request::{Sampling, TokenLogprob};
 use super::scheduler::Sampled;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
 use crate::kv::PAGE_SIZE;
@@ -110,6 +110,9 @@ impl Runner {
         } else {
             Vec::new()
         };
+        if ids.contains(&0) {
+            self.refuse_nan(&ids)?;
+        }
         let vocab_size = self.decoder.config().vocab_size;
         let sampled = ids
             .into_iter()
@@ -123,6 +126,22 @@ impl Runner {
                 },
             });
         Ok(sampled.collect())
+    }
+
+    /// A row of nothing but NaN draws id 0: where that id was drawn, its logits are looked at.
+    fn refuse_nan(&mut self, ids: &[u32]) -> Result<()> {
+        self.copy_logits()?;
+        self.decoder.recorder().submit()?;
+        let logits = self.copied_logits(ids.len())?;
+        let mut rows = logits.chunks(self.decoder.config().vocab_size).zip(ids);
+        match rows.find(|(row, id)| **id == 0 && row[0].is_nan()) {
+            None => Ok(()),
+            Some(_) => Err(Error::Device {
+                message: "the model's logits are not numbers: its weights are damaged, or this \
+                          adapter computes wrongly"
+                    .to_owned(),
+            }),
+        }
     }
 
     /// The logits of all head rows of `spans`, one row after another; empty when there are none.

@@ -19,7 +19,7 @@ impl KvFormat {
     /// Every format.
     pub const ALL: [KvFormat; 2] = [KvFormat::F16, KvFormat::F32];
 
-    /// The word of `--kv`.
+    /// The word of `--cache-type-k` and `--cache-type-v`.
     pub fn name(self) -> &'static str {
         match self {
             KvFormat::F16 => "f16",
@@ -51,7 +51,7 @@ impl KvFormat {
             .unwrap_or_else(|| panic!("no KV format of {dtype:?}"))
     }
 
-    /// WGSL that defines `KvPair`, `KvQuad`, and how they are packed and unpacked.
+    /// WGSL that defines `KvPair`, `KvOct`, and how they are packed and unpacked.
     pub fn part(self) -> &'static Part {
         static F16: Part = wgsl!("kv/f16.wgsl");
         static F32: Part = wgsl!("kv/f32.wgsl");

@@ -1,10 +1,10 @@
 //! Requests that cannot be served.
 
-use super::common::{answer, engine, gpu, request, tokens};
+use super::common::{answer, decoder, engine, gpu, request, tokens};
 use super::refused;
-use nelumbo::engine::{FinishReason, Sampling};
+use nelumbo::engine::{Engine, FinishReason, Sampling};
 use nelumbo::gpu::OpenOptions;
-use nelumbo::model::synthetic;
+use nelumbo::model::{Config, synthetic};
 use nelumbo::{Error, LoadOptions};
 
 #[test]
@@ -104,4 +104,17 @@ fn evaluation_waits_for_requests_in_flight() {
     assert!(engine.cancel(id).is_some());
     engine.evaluate(&[1], 1, 0, |_, _| ()).unwrap();
     engine.check();
+}
+
+#[test]
+fn m19_a_model_that_computes_no_numbers_is_refused_and_does_not_answer() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = Config {
+        rms_norm_eps: f32::NAN, // makes every logit NaN, whatever the weights
+        ..synthetic::tiny()
+    };
+    let broken = Engine::new(decoder(&gpu, &config, &LoadOptions::default()));
+    refused(broken.map(drop), &["logits", "not numbers"]);
 }

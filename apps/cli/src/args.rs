@@ -13,7 +13,13 @@ use crate::values::{self, Bias, OutputLen, Seed};
 
 /// Runs large language models on any GPU.
 #[derive(Debug, Parser)]
-#[command(name = "nelumbo", version, about, arg_required_else_help = true)]
+#[command(
+    name = "nelumbo",
+    version,
+    about = "Runs large language models on whatever GPU there is",
+    after_help = "Example:  nelumbo run smollm2-135m \"Why is the sky blue?\"",
+    arg_required_else_help = true
+)]
 pub struct Cli {
     #[command(flatten)]
     pub global: GlobalArgs,
@@ -143,7 +149,7 @@ pub struct LengthArgs {
           allow_negative_numbers = true, default_value = "-1", value_parser = values::output_len,
           env = "NELUMBO_PREDICT")]
     pub predict: OutputLen,
-    /// Context in tokens; by default what the model allows and the memory holds
+    /// Context in tokens; by default what the model was made for, up to 8192
     #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
           allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
