@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::gpu::Caps;
 use crate::gpu::adapter::{self, AdapterReport, DeviceType, Selection};
+use crate::gpu::enumerate;
 use crate::gpu::kernel::Variant;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
 use crate::gpu::tensor::{Buffer, DType, Tensor};
@@ -110,7 +111,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::NoAdapter`] when none fits, [`Error::Device`] when the driver refuses it.
     pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
-        let candidates = adapter::candidates_for(&options.selection);
+        let candidates = enumerate::candidates_for(&options.selection);
         let reports: Vec<AdapterReport> = candidates.iter().map(|c| c.report.clone()).collect();
         let index = adapter::choose(&reports, &options.selection)?;
         let candidate = candidates
@@ -120,8 +121,8 @@ impl Gpu {
         Gpu::open_candidate(candidate, options)
     }
 
-    fn open_candidate(candidate: adapter::Candidate, options: &OpenOptions) -> Result<Arc<Gpu>> {
-        let adapter::Candidate { adapter, report } = candidate;
+    fn open_candidate(candidate: enumerate::Candidate, options: &OpenOptions) -> Result<Arc<Gpu>> {
+        let enumerate::Candidate { adapter, report } = candidate;
         let mut caps = report.caps;
         if let Some(allowed) = &options.caps {
             caps = caps
@@ -155,7 +156,7 @@ impl Gpu {
         }
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("nelumbo"),
-            required_features: adapter.features() & adapter::wanted_features(),
+            required_features: adapter.features() & enumerate::wanted_features(),
             required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
             memory_hints: wgpu::MemoryHints::Performance,

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`caps`] | what an adapter can do, as independent facts |
+//! | `enumerate` | what each backend offers |
 //! | [`adapter`] | which adapters there are, and which one is used |
 //! | [`device`] | an open device: allocation, faults, counters |
 //! | [`tensor`] | a window of a buffer with a shape |
@@ -19,6 +20,7 @@
 pub mod adapter;
 pub mod caps;
 pub mod device;
+mod enumerate;
 pub mod kernel;
 pub mod pipeline;
 mod profile;
