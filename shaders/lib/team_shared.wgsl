@@ -1,5 +1,7 @@
 // Teams of eight, through workgroup memory: needs no capability. Call it in uniform control flow,
 // from every invocation of the workgroup.
+override TEAM_SLOTS: u32 = 8u; // members in a workgroup
+
 var<workgroup> team_slots: array<vec4<f32>, TEAM_SLOTS>;
 
 // What the eight members of the own team hold. `slot` counts members over the whole workgroup;
