@@ -5,6 +5,8 @@
 // The sum of squares is that of the values before a norm's weight was applied, where a norm follows.
 alias ActWords = u32; // what one invocation of eight stores
 const ACT_VEC4: u32 = 3u; // of a record
+const ACT_SQUARES_VEC4: u32 = 2u; // where its sum of squares is
+const ACT_SQUARES_WORD: u32 = 1u;
 
 fn act_amax(v: vec4<f32>) -> f32 {
     let a = abs(v);
