@@ -16,31 +16,31 @@ fn matmul_dot(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> ar
         let own_group = turn * LANES + lane;
         let group = min(own_group, params.num_groups - 1u);
         let at = block * params.num_groups + group;
-        var from: array<u32, TOKENS>;
+        var source: array<u32, TOKENS>;
         var held: array<vec4<f32>, TOKENS>;
         var r: array<vec4<f32>, TOKENS>;
         for (var t = 0u; t < TOKENS; t++) {
-            from[t] = at_x[t] + group * ACT_VEC4;
-            held[t] = matmul_hold(from[t], index);
+            source[t] = at_x[t] + group * ACT_VEC4;
+            held[t] = matmul_hold(source[t], index);
             r[t] = vec4<f32>(0.0);
         }
         let w = quant_group(at);
         let w0 = quant_columns(w, 0u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w0, matmul_x0(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w0, matmul_x0(held[t], source[t])); }
         let w1 = quant_columns(w, 1u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w1, matmul_x1(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w1, matmul_x1(held[t], source[t])); }
         let w2 = quant_columns(w, 2u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w2, matmul_x2(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w2, matmul_x2(held[t], source[t])); }
         let w3 = quant_columns(w, 3u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w3, matmul_x3(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w3, matmul_x3(held[t], source[t])); }
         let w4 = quant_columns(w, 4u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w4, matmul_x4(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w4, matmul_x4(held[t], source[t])); }
         let w5 = quant_columns(w, 5u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w5, matmul_x5(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w5, matmul_x5(held[t], source[t])); }
         let w6 = quant_columns(w, 6u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w6, matmul_x6(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w6, matmul_x6(held[t], source[t])); }
         let w7 = quant_columns(w, 7u);
-        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w7, matmul_x7(held[t], from[t])); }
+        for (var t = 0u; t < TOKENS; t++) { r[t] = matmul_four(r[t], w7, matmul_x7(held[t], source[t])); }
 
         let scale = quant_scale(at);
         for (var t = 0u; t < TOKENS; t++) {

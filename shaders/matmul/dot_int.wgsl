@@ -19,13 +19,13 @@ fn matmul_dot(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> ar
         let w = quant_group(at);
         let scale = quant_scale(at);
         for (var t = 0u; t < TOKENS; t++) {
-            let from = at_x[t] + group * ACT_VEC4;
-            let held = matmul_hold(from, index);
-            let x0 = matmul_x0(held, from);
-            let x1 = matmul_x1(held, from);
+            let source = at_x[t] + group * ACT_VEC4;
+            let held = matmul_hold(source, index);
+            let x0 = matmul_x0(held, source);
+            let x1 = matmul_x1(held, source);
             let dots = vec4<i32>(matmul_row(w[0], w[1], x0, x1), matmul_row(w[2], w[3], x0, x1),
                                  matmul_row(w[4], w[5], x0, x1), matmul_row(w[6], w[7], x0, x1));
-            let next = fma(scale * matmul_x_scale(held, from), vec4<f32>(dots), sum[t]);
+            let next = fma(scale * matmul_x_scale(held, source), vec4<f32>(dots), sum[t]);
             sum[t] = select(sum[t], next, LANES == 1u || own_group < params.num_groups);
         }
     }

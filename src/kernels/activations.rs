@@ -30,10 +30,20 @@ impl Activations {
         }
     }
 
-    /// WGSL that defines the record and how it is stored.
+    /// WGSL that defines the record.
     pub fn part(self) -> &'static Part {
         static F32: Part = wgsl!("act/f32.wgsl");
         static Q8: Part = wgsl!("act/q8.wgsl");
+        match self {
+            Activations::F32 => &F32,
+            Activations::Q8 => &Q8,
+        }
+    }
+
+    /// WGSL that writes records, to `act_out` of the kernel.
+    pub fn store_part(self) -> &'static Part {
+        static F32: Part = wgsl!("act/f32_store.wgsl");
+        static Q8: Part = wgsl!("act/q8_store.wgsl");
         match self {
             Activations::F32 => &F32,
             Activations::Q8 => &Q8,

@@ -92,7 +92,7 @@ pub fn record(
 fn variant(tuning: &Tuning, format: &'static Format) -> Variant {
     let workgroup = tuning.team_workgroup();
     let mut variant = Variant::new(&EMBEDDING)
-        .part(tuning.activations.part())
+        .part(tuning.activations.store_part())
         .part(&RECORD);
     for part in format.parts(tuning.wide) {
         variant = variant.part(part);

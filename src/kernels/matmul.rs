@@ -321,7 +321,11 @@ fn variant(
         Kind::Residual => variant.part(&PLAIN).part(&RESIDUAL),
     };
     if kind.writes_records() {
-        variant = tuning.team(variant.part(&RECORD), tuning.workgroup / tuning.lanes);
+        let store = tuning.activations.store_part();
+        variant = tuning.team(
+            variant.part(store).part(&RECORD),
+            tuning.workgroup / tuning.lanes,
+        );
     }
     let variant = variant
         .set("LANES", tuning.lanes)

@@ -50,7 +50,7 @@ pub fn record(rec: &mut Recorder, tuning: &Tuning, x: &Tensor, num_tokens: usize
 
 fn variant(tuning: &Tuning) -> Variant {
     let workgroup = tuning.team_workgroup();
-    let variant = Variant::new(&PACK).part(tuning.activations.part());
+    let variant = Variant::new(&PACK).part(tuning.activations.store_part());
     tuning.team(variant, workgroup).set("WG", workgroup)
 }
 
