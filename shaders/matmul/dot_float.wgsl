@@ -5,7 +5,7 @@ fn matmul_four(sum: vec4<f32>, w: mat4x4<f32>, x: vec4<f32>) -> vec4<f32> {
 }
 
 // The own lane's share of four rows of `block`, for each token.
-fn matmul_dot(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> array<vec4<f32>, TOKENS> {
+fn matmul_sums(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> array<vec4<f32>, TOKENS> {
     var at_x = x_at;
     var sum: array<vec4<f32>, TOKENS>;
     for (var t = 0u; t < TOKENS; t++) { sum[t] = vec4<f32>(0.0); }

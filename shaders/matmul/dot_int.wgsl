@@ -6,7 +6,7 @@ fn matmul_row(w0: vec4<u32>, w1: vec4<u32>, x0: vec4<u32>, x1: vec4<u32>) -> i32
 }
 
 // The own lane's share of four rows of `block`, for each token.
-fn matmul_dot(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> array<vec4<f32>, TOKENS> {
+fn matmul_sums(block: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> array<vec4<f32>, TOKENS> {
     var at_x = x_at;
     var sum: array<vec4<f32>, TOKENS>;
     for (var t = 0u; t < TOKENS; t++) { sum[t] = vec4<f32>(0.0); }

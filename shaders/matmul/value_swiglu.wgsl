@@ -8,8 +8,8 @@ fn matmul_swiglu(gate: vec4<f32>, up: vec4<f32>) -> vec4<f32> {
 
 fn matmul_value(unit: u32, x_at: array<u32, TOKENS>, lane: u32, index: u32) -> array<vec4<f32>, TOKENS> {
     var at_x = x_at;
-    var gate = matmul_dot(2u * unit, at_x, lane, index);
-    var up = matmul_dot(2u * unit + 1u, at_x, lane, index);
+    var gate = matmul_sums(2u * unit, at_x, lane, index);
+    var up = matmul_sums(2u * unit + 1u, at_x, lane, index);
     for (var t = 0u; t < TOKENS; t++) {
         let factor = matmul_factor(at_x[t], index);
         gate[t] = matmul_swiglu(lanes_sum(gate[t], index) * factor, lanes_sum(up[t], index) * factor);

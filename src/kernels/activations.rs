@@ -30,6 +30,11 @@ impl Activations {
         }
     }
 
+    /// What the word of `--activations` means.
+    pub fn from_name(name: &str) -> Option<Activations> {
+        Activations::ALL.into_iter().find(|a| a.name() == name)
+    }
+
     /// WGSL that defines the record.
     pub fn part(self) -> &'static Part {
         static F32: Part = wgsl!("act/f32.wgsl");
