@@ -76,7 +76,10 @@ fn candidates_from(backends: &[Backend], first: usize) -> Vec<Candidate> {
 
 /// The features a device is asked for where the adapter has them.
 pub(crate) fn wanted_features() -> wgpu::Features {
-    wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY
+    wgpu::Features::SUBGROUP
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::TIMESTAMP_QUERY
+        | wgpu::Features::PIPELINE_CACHE
 }
 
 fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterReport {

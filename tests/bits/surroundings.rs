@@ -190,9 +190,9 @@ fn capabilities_change_no_bit() {
 
 #[test]
 fn bounds_checks_change_no_bit() {
-    let unchecked = OpenOptions {
-        checked: false,
+    let checked = OpenOptions {
+        checked: true,
         ..OpenOptions::default()
     };
-    agrees_with_defaults(&unchecked, 8);
+    agrees_with_defaults(&checked, 8);
 }
