@@ -130,6 +130,8 @@ fn prune(folder: &Path) -> io::Result<()> {
 pub(crate) struct Store {
     /// Handed along with each pipeline that is made.
     pub raw: wgpu::PipelineCache,
+    /// Bytes that an earlier run left.
+    pub recalled: usize,
     path: PathBuf,
     key: u64,
     /// What the file holds, as a hash: the same is not written twice.
@@ -164,9 +166,11 @@ impl Store {
                 fallback: true,
             })
         };
+        let recalled = data.as_ref().map_or(0, Vec::len);
         let on_disk = Mutex::new(data.map(|data| fnv1a([data.as_slice()])));
         Some(Store {
             raw,
+            recalled,
             path,
             key,
             on_disk,

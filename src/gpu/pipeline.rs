@@ -158,12 +158,13 @@ impl PipelineCache {
             .overrides()
             .map(|(name, value)| (name, f64::from(value)))
             .collect();
+        let module = module(gpu, variant, source);
         let raw = gpu
             .device
             .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(variant.kernel.name),
                 layout: Some(&layout),
-                module: &module(gpu, variant, source),
+                module: &module,
                 entry_point: Some(variant.kernel.name),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants: &constants,
@@ -174,7 +175,8 @@ impl PipelineCache {
                 cache: self.store.as_ref().map(|store| &store.raw),
             });
         if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(shader_error(variant, None, error.to_string()));
+            let line = complaint_line(&module);
+            return Err(shader_error(variant, line, error.to_string()));
         }
         gpu.check()?;
         Ok(Pipeline {
@@ -214,6 +216,12 @@ impl Gpu {
         if self.pipelines.saved.swap(made, Ordering::Relaxed) != made && self.check().is_ok() {
             store.save();
         }
+    }
+
+    /// Bytes of compiled pipelines that an earlier run left for this adapter; `None` where none are
+    /// kept, since no folder was given or the backend cannot.
+    pub fn recalled_bytes(&self) -> Option<usize> {
+        self.pipelines.store.as_ref().map(|store| store.recalled)
     }
 
     /// Time spent on compilation so far.
@@ -313,6 +321,13 @@ fn module(gpu: &Gpu, variant: &Variant, source: String) -> wgpu::ShaderModule {
         gpu.device
             .create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
     }
+}
+
+/// The line of the composed text that the validator complains of, where it is about one.
+fn complaint_line(module: &wgpu::ShaderModule) -> Option<usize> {
+    let info = pollster::block_on(module.get_compilation_info());
+    let place = info.messages.iter().find_map(|message| message.location);
+    place.map(|place| place.line_number as usize)
 }
 
 fn shader_error(variant: &Variant, line: Option<usize>, message: String) -> Error {
