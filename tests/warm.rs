@@ -126,8 +126,8 @@ fn many_threads_make_each_pipeline_once() {
     };
     let variants: Vec<Variant> = kernels::ALL
         .iter()
-        .filter(|entry| entry.kernel.name != "matmul") // some of its need subgroups
-        .flat_map(|entry| (entry.variants)())
+        .flat_map(|entry| (entry.variants)().into_iter().take(3))
+        .filter(|variant| !variant.all_parts().any(|part| part.subgroups))
         .collect();
     let twice = [&variants[..], &variants[..]].concat();
     std::thread::scope(|scope| {

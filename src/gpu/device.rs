@@ -116,7 +116,8 @@ impl Gpu {
             required_features: adapter.features() & enumerate::wanted_features(),
             required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
-            memory_hints: wgpu::MemoryHints::Performance,
+            // a model is a few large buffers that stay: large blocks would only leave more unused
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         }))
         .map_err(|e| Error::Device {
