@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
 use crate::model::Decoder;
-use crate::model::step::{Span, Step};
+use crate::model::step::{HeadRows, Span, Step};
 use crate::model::warm::warm_up;
 
 /// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
@@ -58,10 +58,12 @@ impl Runner {
     }
 
     /// Compiles what the first steps need, the kernels that draw tokens included, so that nothing is
-    /// left to the first request. What loading has compiled already is not touched again.
+    /// left to the first request. What loading has compiled already is not touched again. Then a
+    /// token is computed: a model that computes no numbers is refused here, not at the first request.
+    /// Its keys and values go to the first page, which nobody owns yet.
     ///
     /// # Errors
-    /// What the device reports.
+    /// What the device reports, or [`Error::Device`] for such a model.
     pub fn warm_up(&mut self) -> Result<()> {
         let drawn = Sampling {
             temperature: 1.0,
@@ -87,7 +89,23 @@ impl Runner {
                 Ok(())
             })?;
         }
-        Ok(())
+        let span = Span {
+            tokens: &[0],
+            first_position: 0,
+            pages: &[0],
+            head_rows: HeadRows::Last,
+        };
+        let row = Row {
+            sampling: &Sampling::default(),
+            window: &[],
+            position: 1,
+            logprobs: 0,
+        };
+        let batch = Batch {
+            spans: vec![span],
+            rows: vec![row],
+        };
+        self.execute(&batch).map(|_| ())
     }
 
     /// Computes a batch and draws a token for each of its rows: one submit unless the step is long,
