@@ -77,13 +77,3 @@ pub fn shader_hash() -> u64 {
             .flat_map(|(name, source)| [name.as_bytes(), source.as_bytes()]),
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_of_the_shaders_is_the_same_every_time() {
-        assert_eq!(shader_hash(), shader_hash());
-    }
-}
