@@ -46,6 +46,7 @@ impl Engine {
         let gpu = decoder.gpu().clone();
         let mut runner = Runner::new(decoder)?;
         gpu.count_as_compilation(|| runner.warm_up())?;
+        gpu.save_pipelines();
         Ok(Engine {
             scheduler: Scheduler::new(limits, pool),
             runner,
@@ -55,6 +56,11 @@ impl Engine {
     /// The decoder, for its sizes and its device.
     pub fn decoder(&self) -> &Decoder {
         self.runner.decoder()
+    }
+
+    /// Bytes on the device beside the decoder's weights, cache and scratch.
+    pub fn other_bytes(&mut self) -> u64 {
+        self.runner.size_bytes()
     }
 
     /// The longest sequence that can be served, prompt and answer, in tokens.

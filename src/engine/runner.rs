@@ -6,9 +6,9 @@ use super::scheduler::Sampled;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
-use crate::kv::PAGE_SIZE;
 use crate::model::Decoder;
 use crate::model::step::{HeadRows, Span, Step};
+use crate::model::warm::warm_up;
 
 /// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
 pub struct Runner {
@@ -44,35 +44,68 @@ impl Runner {
         &self.decoder
     }
 
-    /// Runs a token and a chunk through everything once, so that whatever the driver compiles at the
-    /// first dispatch is compiled before the first request. Keys and values go to the first pages,
-    /// which nobody owns yet.
+    /// Bytes on the device beside weights, cache and activations: parameters, token ids, what
+    /// drawing needs, and what results are read back from.
+    pub fn size_bytes(&mut self) -> u64 {
+        let readbacks = [Some(&self.ids_readback), self.logits_readback.as_ref()];
+        let readbacks: u64 = readbacks
+            .into_iter()
+            .flatten()
+            .map(Readback::size_bytes)
+            .sum();
+        let tensors = self.ids.size_bytes() + self.argmax_scratch.size_bytes();
+        readbacks + tensors + self.decoder.recorder().size_bytes()
+    }
+
+    /// Compiles what the first steps need, the kernels that draw tokens included, so that nothing is
+    /// left to the first request. What loading has compiled already is not touched again. Then a
+    /// token is computed: a model that computes no numbers is refused here, not at the first request.
+    /// Its keys and values go to the first page, which nobody owns yet.
     ///
     /// # Errors
-    /// What the device reports.
+    /// What the device reports, or [`Error::Device`] for such a model.
     pub fn warm_up(&mut self) -> Result<()> {
-        let longest = self.decoder.max_batched_tokens();
-        let pages = [0];
-        for num_tokens in [1, PAGE_SIZE.min(longest)] {
-            let span = Span {
-                tokens: &[0; PAGE_SIZE][..num_tokens],
-                first_position: 0,
-                pages: &pages,
-                head_rows: HeadRows::Last,
-            };
-            let row = Row {
-                sampling: &Sampling::default(),
-                window: &[],
-                position: num_tokens,
-                logprobs: 0,
-            };
-            let batch = Batch {
-                spans: vec![span],
-                rows: vec![row],
-            };
-            self.execute(&batch)?;
+        let drawn = Sampling {
+            temperature: 1.0,
+            ..Sampling::default()
+        };
+        let Runner {
+            decoder,
+            ids,
+            argmax_scratch,
+            ..
+        } = self;
+        for sampling in [&Sampling::default(), &drawn] {
+            warm_up(decoder, |decoder, mut step| {
+                let row = Row {
+                    sampling,
+                    window: &[],
+                    position: step.num_tokens,
+                    logprobs: 0,
+                };
+                let plan = SamplingPlan::new(&[row], &mut step);
+                decoder.record(&step)?;
+                draw(decoder, &plan, 1, argmax_scratch, ids);
+                Ok(())
+            })?;
         }
-        Ok(())
+        let span = Span {
+            tokens: &[0],
+            first_position: 0,
+            pages: &[0],
+            head_rows: HeadRows::Last,
+        };
+        let row = Row {
+            sampling: &Sampling::default(),
+            window: &[],
+            position: 1,
+            logprobs: 0,
+        };
+        let batch = Batch {
+            spans: vec![span],
+            rows: vec![row],
+        };
+        self.execute(&batch).map(|_| ())
     }
 
     /// Computes a batch and draws a token for each of its rows: one submit unless the step is long,
@@ -99,9 +132,12 @@ impl Runner {
         if wants_logits {
             self.copy_logits()?; // before penalties touch them
         }
-        self.draw(&plan, batch.rows.len());
-        self.decoder.recorder().submit()?;
         let num_rows = batch.rows.len();
+        let (scratch, ids) = (&self.argmax_scratch, &self.ids);
+        draw(&mut self.decoder, &plan, num_rows, scratch, ids);
+        let recorder = self.decoder.recorder();
+        recorder.read_back(ids, &self.ids_readback);
+        recorder.submit()?;
         let ids = self.ids_readback.wait(self.decoder.gpu(), |bytes| {
             bytemuck::pod_collect_to_vec::<u8, u32>(&bytes[..4 * num_rows])
         })?;
@@ -178,19 +214,24 @@ impl Runner {
             bytemuck::pod_collect_to_vec(&all[..bytes])
         })
     }
+}
 
-    fn draw(&mut self, plan: &SamplingPlan, num_rows: usize) {
-        let (logits, meta) = (self.decoder.logits().clone(), self.decoder.meta().clone());
-        let (ids, scratch) = (&self.ids, &self.argmax_scratch);
-        let rec = self.decoder.recorder();
-        if let Some((penalties_at, rows)) = &plan.penalties {
-            penalties::record(rec, &logits, &meta, *penalties_at, rows);
-        }
-        match plan.sample_at {
-            Some(sample_at) => sample::record(rec, &logits, &meta, sample_at, num_rows, ids),
-            None => argmax::record(rec, &logits, num_rows, scratch, ids),
-        }
-        rec.read_back(ids, &self.ids_readback);
+/// Records the drawing of `num_rows` ids from the logits, penalties first.
+fn draw(
+    decoder: &mut Decoder,
+    plan: &SamplingPlan,
+    num_rows: usize,
+    scratch: &Tensor,
+    ids: &Tensor,
+) {
+    let (logits, meta) = (decoder.logits().clone(), decoder.meta().clone());
+    let rec = decoder.recorder();
+    if let Some((penalties_at, rows)) = &plan.penalties {
+        penalties::record(rec, &logits, &meta, *penalties_at, rows);
+    }
+    match plan.sample_at {
+        Some(sample_at) => sample::record(rec, &logits, &meta, sample_at, num_rows, ids),
+        None => argmax::record(rec, &logits, num_rows, scratch, ids),
     }
 }
 

@@ -2,9 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::Caps;
-use crate::gpu::adapter::{self, AdapterReport, DeviceType, Selection};
+use crate::gpu::adapter::{self, AdapterReport, Backend, DeviceType};
+use crate::gpu::cache_file::Store;
 use crate::gpu::enumerate;
 use crate::gpu::kernel::Variant;
+use crate::gpu::options::OpenOptions;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
 use crate::gpu::tensor::{Buffer, DType, Tensor};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,53 +19,6 @@ const MAX_BINDING_BYTES: u64 = 128 << 20;
 
 /// With less, small models no longer have room for a row of logits.
 const LEAST_BINDING_BYTES: u64 = 1 << 20;
-
-/// How to open a device. [`OpenOptions::from_env`] reads the two test switches.
-#[derive(Clone, Debug)]
-pub struct OpenOptions {
-    /// Which adapter.
-    pub selection: Selection,
-    /// Keep only these capabilities (see [`Caps::restrict`]); `None` keeps all.
-    pub caps: Option<String>,
-    /// Lowers the largest binding, in bytes, so that tests see tensors in several shards.
-    pub max_binding: Option<u64>,
-    /// Shaders with bounds checks and bounded loops.
-    pub checked: bool,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            selection: Selection::default(),
-            caps: None,
-            max_binding: None,
-            checked: true,
-        }
-    }
-}
-
-impl OpenOptions {
-    /// The defaults, with `NELUMBO_CAPS` and `NELUMBO_MAX_BINDING` (bytes) applied.
-    ///
-    /// # Errors
-    /// [`Error::Request`] naming the variable.
-    pub fn from_env() -> Result<OpenOptions> {
-        let mut options = OpenOptions {
-            caps: std::env::var("NELUMBO_CAPS").ok(),
-            ..OpenOptions::default()
-        };
-        if let Ok(value) = std::env::var("NELUMBO_MAX_BINDING") {
-            let bytes = value.parse().map_err(|_| {
-                Error::request(
-                    "NELUMBO_MAX_BINDING",
-                    format!("\"{value}\" is not a number of bytes"),
-                )
-            })?;
-            options.max_binding = Some(bytes);
-        }
-        Ok(options)
-    }
-}
 
 /// How often something was done since the device was opened. A decode step may only move `submits`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +53,8 @@ pub struct Gpu {
     pub(crate) queue: wgpu::Queue,
     pub(crate) counters: CounterCells,
     pub(crate) pipelines: PipelineCache,
+    /// Bytes written to tensors since the last submit that waited for them.
+    pub(crate) staged_bytes: AtomicU64,
     fault: Fault,
     report: AdapterReport,
     caps: Caps,
@@ -159,15 +116,19 @@ impl Gpu {
             required_features: adapter.features() & enumerate::wanted_features(),
             required_limits: limits,
             experimental_features: wgpu::ExperimentalFeatures::disabled(),
-            memory_hints: wgpu::MemoryHints::Performance,
+            // a model is a few large buffers that stay: large blocks would only leave more unused
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         }))
         .map_err(|e| Error::Device {
             message: format!("{}: {e}", report.name),
         })?;
         let fault = watch(&device);
+        let folder = options.pipelines.as_ref();
+        let store = folder.and_then(|folder| Store::open(&device, &adapter.get_info(), folder));
         Ok(Arc::new(Gpu {
-            pipelines: PipelineCache::new(&device),
+            pipelines: PipelineCache::new(&device, store),
+            staged_bytes: AtomicU64::new(0),
             counters: CounterCells::default(),
             device,
             queue,
@@ -202,6 +163,26 @@ impl Gpu {
     /// Whether shaders carry bounds checks.
     pub fn checked(&self) -> bool {
         self.checked
+    }
+
+    /// Whether several threads may use the device at once and gain by it. GL has one context, which
+    /// every call locks, and a compilation holds it for long.
+    pub fn is_parallel(&self) -> bool {
+        cfg!(not(target_family = "wasm")) && self.report.backend != Backend::Gl
+    }
+
+    /// Bytes of device memory that live buffers take, as the allocator counts them; `None` where the
+    /// backend does not tell. The blocks that it takes them from may be larger:
+    /// [`Gpu::reserved_bytes`].
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        let report = self.device.generate_allocator_report()?;
+        Some(report.total_allocated_bytes)
+    }
+
+    /// Bytes of all blocks of device memory, the unused rest of each included.
+    pub fn reserved_bytes(&self) -> Option<u64> {
+        let report = self.device.generate_allocator_report()?;
+        Some(report.total_reserved_bytes)
     }
 
     /// A snapshot of the counters.
@@ -334,6 +315,12 @@ impl Gpu {
     /// Destroys the device as a driver reset would; for tests of device loss.
     pub fn destroy(&self) {
         self.device.destroy();
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        self.save_pipelines(); // what was compiled after the warm-up, if anything
     }
 }
 

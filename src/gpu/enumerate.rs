@@ -80,6 +80,7 @@ pub(crate) fn wanted_features() -> wgpu::Features {
         | wgpu::Features::SHADER_F16
         | wgpu::Features::SHADER_INT64
         | wgpu::Features::TIMESTAMP_QUERY
+        | wgpu::Features::PIPELINE_CACHE
 }
 
 fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterReport {

@@ -5,12 +5,14 @@
 //! | [`caps`] | what an adapter can do, as independent facts |
 //! | `enumerate` | what each backend offers |
 //! | [`adapter`] | which adapters there are, and which one is used |
+//! | [`options`] | how a device is opened |
 //! | [`device`] | an open device: allocation, faults, counters |
 //! | [`tensor`] | a window of a buffer with a shape |
 //! | [`transfer`] | host to device and back |
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
 //! | [`reflect`] | what the composed WGSL says of itself |
-//! | [`pipeline`] | compiled variants, made once each |
+//! | [`pipeline`] | compiled variants, made once each, several at a time |
+//! | [`cache_file`] | what the driver remembers of them between runs |
 //! | `profile` | where a step's time goes, by kernel |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
@@ -18,10 +20,12 @@
 //! [`Readback::wait`] for a few token ids.
 
 pub mod adapter;
+pub mod cache_file;
 pub mod caps;
 pub mod device;
 mod enumerate;
 pub mod kernel;
+pub mod options;
 pub mod pipeline;
 mod profile;
 pub mod recorder;
@@ -30,9 +34,11 @@ pub mod tensor;
 pub mod transfer;
 
 pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
+pub use cache_file::PipelineFolder;
 pub use caps::Caps;
-pub use device::{Counters, Gpu, OpenOptions};
+pub use device::{Counters, Gpu};
 pub use kernel::{Kernel, Params, Part, Target, Variant};
+pub use options::OpenOptions;
 pub use recorder::Recorder;
 pub use tensor::{DType, Tensor};
 pub use transfer::Readback;

@@ -1,11 +1,12 @@
 //! Compiled variants, made once each and kept as long as the device.
 
 use crate::error::{Error, Result};
+use crate::gpu::cache_file::Store;
 use crate::gpu::device::Gpu;
 use crate::gpu::kernel::{Target, Variant};
 use crate::gpu::reflect::{self, Access, Binding, Reflection};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ pub struct Pipeline {
 /// All pipelines of a device, and the layout they share for parameters.
 pub(crate) struct PipelineCache {
     params_layout: wgpu::BindGroupLayout,
+    store: Option<Store>,
+    /// Pipelines there were when the store was written.
+    saved: AtomicU64,
+    next_id: AtomicU64,
     made: Mutex<Made>,
 }
 
@@ -37,7 +42,8 @@ struct Made {
 }
 
 impl PipelineCache {
-    pub fn new(device: &wgpu::Device) -> PipelineCache {
+    /// An empty one; what the driver remembers from earlier runs is in `store`.
+    pub fn new(device: &wgpu::Device, store: Option<Store>) -> PipelineCache {
         let params_layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
             label: Some("params"),
             entries: &[wgpu::BindGroupLayoutEntry {
@@ -53,6 +59,9 @@ impl PipelineCache {
         });
         PipelineCache {
             params_layout,
+            store,
+            saved: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
             made: Mutex::default(),
         }
     }
@@ -75,7 +84,7 @@ impl PipelineCache {
 
     /// The variants behind these pipelines.
     pub fn variants(&self, ids: &HashSet<u64>) -> Vec<Variant> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made();
         let all = made.pipelines.iter().filter(|(_, p)| ids.contains(&p.id));
         all.map(|(variant, _)| *variant).collect()
     }
@@ -85,17 +94,34 @@ impl PipelineCache {
     }
 
     pub fn get(&self, gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
-        let mut made = self.made();
-        if let Some(pipeline) = made.pipelines.get(variant) {
+        if let Some(pipeline) = self.made().pipelines.get(variant) {
             return Ok(pipeline.clone());
         }
         let start = Instant::now();
-        let id = made.pipelines.len() as u64 + 1;
-        let pipeline = Arc::new(self.build(gpu, variant, id)?);
-        made.time += start.elapsed();
-        made.pipelines.insert(*variant, pipeline.clone());
-        gpu.counters.pipelines.fetch_add(1, Ordering::Relaxed);
+        let pipeline = self.make(gpu, variant)?;
+        self.made().time += start.elapsed();
         Ok(pipeline)
+    }
+
+    /// Compiles without holding the lock. Where another thread was faster, its pipeline is kept.
+    fn make(&self, gpu: &Gpu, variant: &Variant) -> Result<Arc<Pipeline>> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let built = Arc::new(self.build(gpu, variant, id)?);
+        let mut made = self.made();
+        if let Some(earlier) = made.pipelines.get(variant) {
+            return Ok(earlier.clone());
+        }
+        made.pipelines.insert(*variant, built.clone());
+        gpu.counters.pipelines.fetch_add(1, Ordering::Relaxed);
+        Ok(built)
+    }
+
+    /// Those of `variants` that are not made yet, each once.
+    fn missing(&self, variants: &[Variant]) -> Vec<Variant> {
+        let made = self.made();
+        let mut seen = HashSet::new();
+        let news = |v: &&Variant| !made.pipelines.contains_key(*v) && seen.insert(**v);
+        variants.iter().filter(news).copied().collect()
     }
 
     fn build(&self, gpu: &Gpu, variant: &Variant, id: u64) -> Result<Pipeline> {
@@ -132,12 +158,13 @@ impl PipelineCache {
             .overrides()
             .map(|(name, value)| (name, f64::from(value)))
             .collect();
+        let module = module(gpu, variant, source);
         let raw = gpu
             .device
             .create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
                 label: Some(variant.kernel.name),
                 layout: Some(&layout),
-                module: &module(gpu, variant, source),
+                module: &module,
                 entry_point: Some(variant.kernel.name),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     constants: &constants,
@@ -145,10 +172,11 @@ impl PipelineCache {
                     // costs a GL driver most of a minute to compile for a long array.
                     zero_initialize_workgroup_memory: false,
                 },
-                cache: None,
+                cache: self.store.as_ref().map(|store| &store.raw),
             });
         if let Some(error) = pollster::block_on(scope.pop()) {
-            return Err(shader_error(variant, None, error.to_string()));
+            let line = complaint_line(&module);
+            return Err(shader_error(variant, line, error.to_string()));
         }
         gpu.check()?;
         Ok(Pipeline {
@@ -162,6 +190,40 @@ impl PipelineCache {
 }
 
 impl Gpu {
+    /// Makes the pipelines of `variants` that are not there yet, as many at a time as there are
+    /// cores, where the backend allows it.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] naming kernel and parts.
+    pub fn prepare(&self, variants: &[Variant]) -> Result<()> {
+        let start = Instant::now();
+        let missing = self.pipelines.missing(variants);
+        let threads = if self.is_parallel() { cores() } else { 1 };
+        let done = for_all(threads, &missing, |variant| {
+            self.pipelines.make(self, variant).map(|_| ())
+        });
+        self.pipelines.made().time += start.elapsed();
+        done
+    }
+
+    /// Keeps what the driver compiled for the next run, where a folder was given for it. What
+    /// prevents it is logged, and loses nothing but time.
+    pub fn save_pipelines(&self) {
+        let Some(store) = &self.pipelines.store else {
+            return;
+        };
+        let made = self.counters.pipelines.load(Ordering::Relaxed);
+        if self.pipelines.saved.swap(made, Ordering::Relaxed) != made && self.check().is_ok() {
+            store.save();
+        }
+    }
+
+    /// Bytes of compiled pipelines that an earlier run left for this adapter; `None` where none are
+    /// kept, since no folder was given or the backend cannot.
+    pub fn recalled_bytes(&self) -> Option<usize> {
+        self.pipelines.store.as_ref().map(|store| store.recalled)
+    }
+
     /// Time spent on compilation so far.
     pub fn compile_time(&self) -> Duration {
         self.pipelines.made().time
@@ -175,6 +237,48 @@ impl Gpu {
         self.pipelines.made().time = before + start.elapsed();
         result
     }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Calls `make` for every variant, on up to `threads` threads, this one among them. After the first
+/// failure no other is begun.
+fn for_all(
+    threads: usize,
+    variants: &[Variant],
+    make: impl Fn(&Variant) -> Result<()> + Sync,
+) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let failed = Mutex::new(None);
+    let work = || {
+        while let Some(variant) = variants.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = make(variant) {
+                next.store(variants.len(), Ordering::Relaxed);
+                let mut slot = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                slot.get_or_insert(error);
+            }
+        }
+    };
+    #[cfg(not(target_family = "wasm"))]
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(variants.len()) {
+            let builder = std::thread::Builder::new().name("nelumbo-compile".to_owned());
+            // without a thread there is less haste: the work is done by those that are there
+            if builder.spawn_scoped(scope, work).is_err() {
+                break;
+            }
+        }
+        work();
+    });
+    #[cfg(target_family = "wasm")]
+    {
+        let _ = threads;
+        work();
+    }
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.map_or(Ok(()), Err)
 }
 
 fn tensors_layout(device: &wgpu::Device, bindings: &[Binding]) -> wgpu::BindGroupLayout {
@@ -217,6 +321,13 @@ fn module(gpu: &Gpu, variant: &Variant, source: String) -> wgpu::ShaderModule {
         gpu.device
             .create_shader_module_trusted(descriptor, wgpu::ShaderRuntimeChecks::unchecked())
     }
+}
+
+/// The line of the composed text that the validator complains of, where it is about one.
+fn complaint_line(module: &wgpu::ShaderModule) -> Option<usize> {
+    let info = pollster::block_on(module.get_compilation_info());
+    let place = info.messages.iter().find_map(|message| message.location);
+    place.map(|place| place.line_number as usize)
 }
 
 fn shader_error(variant: &Variant, line: Option<usize>, message: String) -> Error {

@@ -32,6 +32,16 @@ pub fn grid(count: usize) -> [u32; 3] {
 /// Pipeline, then buffer, offset and size of each tensor.
 type GroupKey = (u64, [(u64, u64, u64); MAX_BINDINGS]);
 
+/// What becomes of a dispatch.
+enum Mode {
+    /// It is recorded.
+    Record,
+    /// Its variant is noted; nothing is made or recorded.
+    Note(Vec<Variant>),
+    /// It runs at once, alone and with one workgroup, unless its pipeline has run before.
+    Rehearse,
+}
+
 /// Records dispatches into one command buffer at a time.
 pub struct Recorder {
     gpu: Arc<Gpu>,
@@ -44,6 +54,7 @@ pub struct Recorder {
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
     profile: Option<Profile>,
+    mode: Mode,
 }
 
 impl Recorder {
@@ -64,12 +75,51 @@ impl Recorder {
             open: None,
             failed: None,
             profile: Profile::from_env(),
+            mode: Mode::Record,
         })
     }
 
     /// The device that is recorded for.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
+    }
+
+    /// Bytes that the recorder takes on the device.
+    pub fn size_bytes(&self) -> u64 {
+        self.ring.raw.size()
+    }
+
+    /// From here on dispatches only leave a note of their variant, and nothing else has an effect.
+    pub fn begin_notes(&mut self) {
+        self.mode = Mode::Note(Vec::new());
+    }
+
+    /// The variants noted, each once, in order. Dispatches are recorded again.
+    pub fn take_notes(&mut self) -> Vec<Variant> {
+        match std::mem::replace(&mut self.mode, Mode::Record) {
+            Mode::Note(variants) => variants,
+            Mode::Record | Mode::Rehearse => Vec::new(),
+        }
+    }
+
+    /// From here on each variant that has not run yet runs once, alone, with one workgroup of those
+    /// it is asked for, and is waited for: some drivers compile only then. Of all others only the
+    /// bind groups are made. In between, other threads get at the device.
+    pub fn begin_rehearsal(&mut self) {
+        self.mode = Mode::Rehearse;
+    }
+
+    /// Dispatches are recorded again.
+    ///
+    /// # Errors
+    /// What went wrong meanwhile.
+    pub fn end_rehearsal(&mut self) -> Result<()> {
+        self.mode = Mode::Record;
+        self.submit()
+    }
+
+    fn only_notes(&self) -> bool {
+        matches!(self.mode, Mode::Note(_))
     }
 
     /// Writes `bytes` (a multiple of 4) to the start of `tensor` before anything of this submit runs.
@@ -80,6 +130,9 @@ impl Recorder {
             bytes.len(),
             tensor.bytes
         );
+        if self.only_notes() {
+            return;
+        }
         self.gpu
             .queue
             .write_buffer(&tensor.buffer.raw, tensor.offset, bytes);
@@ -102,6 +155,13 @@ impl Recorder {
         if self.failed.is_some() {
             return;
         }
+        if let Mode::Note(noted) = &mut self.mode {
+            if !noted.contains(variant) {
+                noted.push(*variant);
+            }
+            return;
+        }
+        let rehearsed = matches!(self.mode, Mode::Rehearse);
         let pipeline = match self.gpu.pipeline(variant) {
             Ok(pipeline) => pipeline,
             Err(error) => {
@@ -133,7 +193,11 @@ impl Recorder {
         if workgroups.contains(&0) {
             return;
         }
-        self.used.insert(pipeline.id);
+        let first = self.used.insert(pipeline.id);
+        if rehearsed && !first {
+            return;
+        }
+        let workgroups = if rehearsed { [1, 1, 1] } else { workgroups };
         let group = &self.groups[&key];
 
         let offset = self.params.len() as u32;
@@ -155,7 +219,9 @@ impl Recorder {
         pass.set_bind_group(0, group, &[]);
         pass.set_bind_group(1, &self.params_group, &[offset]);
         pass.dispatch_workgroups(workgroups[0], workgroups[1], workgroups[2]);
-        if self.profile.is_some() {
+        if rehearsed {
+            self.failed = self.submit().and_then(|()| self.gpu.wait()).err();
+        } else if self.profile.is_some() {
             self.run_alone(variant);
         }
     }
@@ -177,6 +243,7 @@ impl Recorder {
 
     /// Records a copy of `tensor` to the host, after everything recorded so far.
     pub fn read_back(&mut self, tensor: &Tensor, readback: &Readback) {
+        assert!(!self.only_notes(), "a copy cannot be noted");
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
         *pass = None; // a copy stands outside of passes
         readback.copy(encoder, tensor);
@@ -191,6 +258,7 @@ impl Recorder {
             from.shape(),
             to.shape()
         );
+        assert!(!self.only_notes(), "a copy cannot be noted");
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
         *pass = None;
         encoder.copy_buffer_to_buffer(

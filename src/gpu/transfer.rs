@@ -15,8 +15,8 @@ const CALLBACK_TURNS: u32 = 10_000;
 const CALLBACK_TURN: Duration = Duration::from_millis(1);
 
 impl Gpu {
-    /// Writes `bytes` at `offset` (both multiples of 4) into `tensor`, and waits once per 16 MiB so
-    /// that no more than that is staged.
+    /// Writes `bytes` at `offset` (both multiples of 4) into `tensor`, and waits whenever 16 MiB have
+    /// gathered, over all calls, so that hardly more than that is staged.
     ///
     /// # Errors
     /// What the device reports.
@@ -34,7 +34,9 @@ impl Gpu {
         for piece in bytes.chunks(UPLOAD_PIECE_BYTES) {
             self.queue.write_buffer(&tensor.buffer.raw, at, piece);
             at += piece.len() as u64;
-            if piece.len() == UPLOAD_PIECE_BYTES {
+            let new = piece.len() as u64;
+            let staged = self.staged_bytes.fetch_add(new, Ordering::Relaxed) + new;
+            if staged >= UPLOAD_PIECE_BYTES as u64 {
                 self.flush_uploads()?;
             }
         }
@@ -46,6 +48,7 @@ impl Gpu {
     /// # Errors
     /// What the device reports.
     pub fn flush_uploads(&self) -> Result<()> {
+        self.staged_bytes.store(0, Ordering::Relaxed);
         self.queue.submit([]);
         self.wait()
     }
@@ -91,6 +94,11 @@ impl Readback {
             buffer: gpu.buffer("readback", capacity, usage)?,
             capacity,
         })
+    }
+
+    /// Bytes on the device.
+    pub fn size_bytes(&self) -> u64 {
+        self.capacity
     }
 
     pub(crate) fn copy(&self, encoder: &mut wgpu::CommandEncoder, tensor: &Tensor) {

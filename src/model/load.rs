@@ -3,6 +3,7 @@
 use super::decoder::{Decoder, DecoderOptions};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
+use super::warm::warm_up;
 use super::weights::ModelWeights;
 use super::{Config, family};
 use crate::error::{Error, Result};
@@ -113,13 +114,41 @@ impl Model {
         let gpu = Gpu::open(&options.open)?;
         let sizes = sizes(&gpu, &config, options)?;
         check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
-        let mut weights = ModelWeights::load(&gpu, &map, options.weights, progress)?;
+        let whole = ModelWeights::allocate(&gpu, &map, options.weights)?;
+        let mut weights = whole.clone();
         // rows beyond the tokenizer's are padding: they get no logits, so they cannot be drawn
         weights.truncate_vocab(vocab);
         config.vocab_size = vocab;
-        let decoder = Decoder::new(&gpu, config, weights, sizes)?;
+        let mut decoder = Decoder::new(&gpu, config, weights, sizes)?;
+        fill_and_warm_up(&mut decoder, || whole.fill(&gpu, &map, progress))?;
         Ok(Model { decoder, texts })
     }
+}
+
+/// Fills the weights here while kernels are compiled beside it, where the backend likes company;
+/// otherwise one after the other.
+fn fill_and_warm_up(decoder: &mut Decoder, fill: impl FnOnce() -> Result<()>) -> Result<()> {
+    let gpu = decoder.gpu().clone();
+    let mut warm =
+        || gpu.count_as_compilation(|| warm_up(decoder, |decoder, step| decoder.record(&step)));
+    #[cfg(not(target_family = "wasm"))]
+    if gpu.is_parallel() {
+        return std::thread::scope(|scope| {
+            let builder = std::thread::Builder::new().name("nelumbo-warm-up".to_owned());
+            let thread = builder
+                .spawn_scoped(scope, warm)
+                .map_err(|e| Error::Device {
+                    message: format!("no thread for compilation: {e}"),
+                })?;
+            let filled = fill();
+            let warmed = thread.join();
+            // what is wrong with the user's file comes before what may follow from it
+            filled?;
+            warmed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+    }
+    fill()?;
+    warm()
 }
 
 /// A decoder over a checkpoint in memory, without a text side: synthetic models.
@@ -135,7 +164,8 @@ pub fn decoder_from_parts(
 ) -> Result<Decoder> {
     let map = TensorMap::new(config, names, checkpoint)?;
     let sizes = sizes(gpu, config, options)?;
-    let weights = ModelWeights::load(gpu, &map, options.weights, &mut |_, _| ())?;
+    let weights = ModelWeights::allocate(gpu, &map, options.weights)?;
+    weights.fill(gpu, &map, &mut |_, _| ())?;
     Decoder::new(gpu, config.clone(), weights, sizes)
 }
 

@@ -15,6 +15,7 @@ pub mod step;
 pub mod synthetic;
 pub mod tensors;
 pub mod texts;
+pub mod warm;
 pub mod weights;
 
 pub use config::Config;

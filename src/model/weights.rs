@@ -7,7 +7,8 @@ use crate::formats::encoding::count_non_finite;
 use crate::gpu::{DType, Gpu, Tensor};
 use crate::quant::{Format, Weights};
 
-/// A model's weights on the device.
+/// A model's weights on the device. Clones share them.
+#[derive(Clone)]
 pub struct ModelWeights {
     /// `[vocab_size, hidden_size]`.
     pub embedding: Weights,
@@ -20,6 +21,7 @@ pub struct ModelWeights {
 }
 
 /// A layer's weights on the device; see [`LayerMap`].
+#[derive(Clone)]
 pub struct LayerWeights {
     /// `[hidden_size]` f32.
     pub attn_norm: Tensor,
@@ -36,44 +38,63 @@ pub struct LayerWeights {
 }
 
 impl ModelWeights {
-    /// Reads, packs and uploads everything; `progress` is told bytes done and bytes in all, in
-    /// packed bytes.
+    /// Room for everything in `map`, all zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] naming what.
+    pub fn allocate(gpu: &Gpu, map: &TensorMap, format: &'static Format) -> Result<ModelWeights> {
+        let matrix = |label: &str, source: &Rows| {
+            let (rows, columns) = source.shape();
+            Weights::allocate(gpu, label, format, rows, columns)
+        };
+        let vector = |info: &TensorInfo| gpu.tensor(&info.name, DType::F32, &[info.columns()]);
+        let layer = |map: &LayerMap| {
+            Ok(LayerWeights {
+                attn_norm: vector(map.attn_norm)?,
+                qkv: matrix("qkv", &map.qkv)?,
+                o: matrix("o", &map.o)?,
+                mlp_norm: vector(map.mlp_norm)?,
+                gate_up: matrix("gate_up", &map.gate_up)?,
+                down: matrix("down", &map.down)?,
+            })
+        };
+        let head = map.head.as_ref().map(|head| matrix("head", head));
+        Ok(ModelWeights {
+            embedding: matrix("embedding", &map.embedding)?,
+            layers: map.layers.iter().map(layer).collect::<Result<_>>()?,
+            final_norm: vector(map.final_norm)?,
+            head: head.transpose()?,
+        })
+    }
+
+    /// Reads, packs and uploads everything in `map`, for which these weights were allocated;
+    /// `progress` is told bytes done and bytes in all, in packed bytes.
     ///
     /// # Errors
     /// What reading and the device report.
-    pub fn load(
+    pub fn fill(
+        &self,
         gpu: &Gpu,
         map: &TensorMap,
-        format: &'static Format,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<ModelWeights> {
-        let total = map.packed_bytes(format);
-        let mut done = 0;
+    ) -> Result<()> {
         let mut loader = Loader {
             gpu,
             checkpoint: map.checkpoint,
-            format,
-            done: &mut done,
-            total,
+            done: 0,
+            total: map.packed_bytes(self.embedding.format),
             progress,
         };
-        let weights = ModelWeights {
-            embedding: loader.matrix("embedding", &map.embedding)?,
-            layers: map
-                .layers
-                .iter()
-                .map(|layer| loader.layer(layer))
-                .collect::<Result<_>>()?,
-            final_norm: loader.vector(map.final_norm)?,
-            head: map
-                .head
-                .as_ref()
-                .map(|head| loader.matrix("head", head))
-                .transpose()?,
-        };
+        loader.matrix("embedding", &map.embedding, &self.embedding)?;
+        for (layer, weights) in map.layers.iter().zip(&self.layers) {
+            loader.layer(layer, weights)?;
+        }
+        loader.vector(map.final_norm, &self.final_norm)?;
+        if let (Some(head), Some(weights)) = (&map.head, &self.head) {
+            loader.matrix("head", head, weights)?;
+        }
         map.checkpoint.check_unchanged()?;
-        gpu.flush_uploads()?;
-        Ok(weights)
+        gpu.flush_uploads()
     }
 
     /// Drops what would be logits of ids from `vocab_size` on.
@@ -119,34 +140,31 @@ impl ModelWeights {
 struct Loader<'a> {
     gpu: &'a Gpu,
     checkpoint: &'a Checkpoint,
-    format: &'static Format,
-    done: &'a mut u64,
+    done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
 impl Loader<'_> {
-    fn layer(&mut self, map: &LayerMap) -> Result<LayerWeights> {
-        Ok(LayerWeights {
-            attn_norm: self.vector(map.attn_norm)?,
-            qkv: self.matrix("qkv", &map.qkv)?,
-            o: self.matrix("o", &map.o)?,
-            mlp_norm: self.vector(map.mlp_norm)?,
-            gate_up: self.matrix("gate_up", &map.gate_up)?,
-            down: self.matrix("down", &map.down)?,
-        })
+    fn layer(&mut self, map: &LayerMap, weights: &LayerWeights) -> Result<()> {
+        self.vector(map.attn_norm, &weights.attn_norm)?;
+        self.matrix("qkv", &map.qkv, &weights.qkv)?;
+        self.matrix("o", &map.o, &weights.o)?;
+        self.vector(map.mlp_norm, &weights.mlp_norm)?;
+        self.matrix("gate_up", &map.gate_up, &weights.gate_up)?;
+        self.matrix("down", &map.down, &weights.down)
     }
 
-    fn matrix(&mut self, label: &str, source: &Rows) -> Result<Weights> {
-        let (rows, columns) = source.shape();
-        let weights = Weights::allocate(self.gpu, label, self.format, rows, columns)?;
+    fn matrix(&mut self, label: &str, source: &Rows, weights: &Weights) -> Result<()> {
+        let columns = weights.columns;
         let mut non_finite = 0;
         source.for_each(self.checkpoint, |first_row, values| {
             non_finite += count_non_finite(values);
             weights.write_rows(self.gpu, first_row, values)?;
-            let (quants, scales) = self.format.matrix_bytes(values.len() / columns, columns);
-            *self.done += quants + scales;
-            (self.progress)(*self.done, self.total);
+            let rows = values.len() / columns;
+            let (quants, scales) = weights.format.matrix_bytes(rows, columns);
+            self.done += quants + scales;
+            (self.progress)(self.done, self.total);
             Ok(())
         })?;
         if non_finite > 0 {
@@ -155,10 +173,10 @@ impl Loader<'_> {
                 self.checkpoint.path().display()
             );
         }
-        Ok(weights)
+        Ok(())
     }
 
-    fn vector(&mut self, info: &TensorInfo) -> Result<Tensor> {
+    fn vector(&mut self, info: &TensorInfo, tensor: &Tensor) -> Result<()> {
         let mut values = Vec::new();
         self.checkpoint
             .read_rows(info, 0..info.rows(), &mut values)?;
@@ -170,8 +188,6 @@ impl Loader<'_> {
                 problem,
             ));
         }
-        let tensor = self.gpu.tensor(&info.name, DType::F32, &[values.len()])?;
-        self.gpu.upload(&tensor, 0, bytemuck::cast_slice(&values))?;
-        Ok(tensor)
+        self.gpu.upload(tensor, 0, bytemuck::cast_slice(&values))
     }
 }

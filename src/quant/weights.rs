@@ -8,7 +8,8 @@ use crate::gpu::{DType, Gpu, Tensor};
 /// together, lie in one shard.
 pub const SHARD_ROWS: usize = 64;
 
-/// A matrix `[rows, columns]`, packed in a [`Format`].
+/// A matrix `[rows, columns]`, packed in a [`Format`]. Clones share it.
+#[derive(Clone)]
 pub struct Weights {
     /// How its groups are packed.
     pub format: &'static Format,
@@ -20,7 +21,8 @@ pub struct Weights {
     pub shards: Vec<Shard>,
 }
 
-/// Rows `first_row .. first_row + rows` of a matrix.
+/// Rows `first_row .. first_row + rows` of a matrix. Clones share them.
+#[derive(Clone)]
 pub struct Shard {
     /// The first row.
     pub first_row: usize,

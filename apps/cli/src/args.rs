@@ -30,7 +30,7 @@ pub struct Cli {
 /// Flags that every subcommand takes.
 #[derive(Debug, Clone, Args)]
 pub struct GlobalArgs {
-    /// Folder for downloaded models
+    /// Folder for downloaded models and compiled kernels
     #[arg(long, global = true, value_name = "DIR", env = "NELUMBO_CACHE")]
     pub cache_dir: Option<PathBuf>,
     /// Open no network connection and start no download tool

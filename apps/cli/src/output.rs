@@ -67,6 +67,8 @@ pub struct Memory {
     pub weights_bytes: u64,
     pub kv_bytes: u64,
     pub scratch_bytes: u64,
+    /// Parameters, token ids, and what results are read back from.
+    pub other_bytes: u64,
 }
 
 /// Takes an answer while it comes and when it is complete.
@@ -240,6 +242,7 @@ pub mod tests {
                 weights_bytes: 100,
                 kv_bytes: 20,
                 scratch_bytes: 3,
+                other_bytes: 1,
             },
             context_limit: 2048,
         }
@@ -260,7 +263,7 @@ pub mod tests {
                 r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#,
                 r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
-                r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3}}"#,
+                r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1}}"#,
                 "\n"
             )
         );

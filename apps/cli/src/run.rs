@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::args::{Format, GlobalArgs, RunArgs};
 use crate::exit::{Failure, INTERRUPTED, say};
+use crate::models::cache::Cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
 use crate::prompt::{self, Given};
@@ -49,7 +50,10 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     }
     log::info!("seed {}", options.sampling.seed);
 
-    let mut engine = session::open(&model.path, &options, global.quiet)?;
+    // without a home folder there is none for pipelines either: they are compiled each time
+    let cache = Cache::locate(global.cache_dir.as_deref()).ok();
+    let pipelines = cache.map(|cache| cache.pipelines());
+    let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {

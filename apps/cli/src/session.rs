@@ -1,16 +1,18 @@
 //! A loaded model behind `nelumbo run`: the engine on its thread, the tokenizer on ours.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::options::switch;
+use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::Texts;
+use nelumbo::model::warm::shader_hash;
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
@@ -39,9 +41,15 @@ pub struct Session {
 }
 
 /// Loads the model at `path` onto the adapter that the options ask for.
-pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, Failure> {
+/// Compiled pipelines are kept in the folder `pipelines`.
+pub fn open(
+    path: &Path,
+    options: &RunOptions,
+    pipelines: Option<PathBuf>,
+    quiet: bool,
+) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(options)?;
+    let load = load_options(options, pipelines)?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
@@ -51,12 +59,15 @@ pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, F
         };
         let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
         let gpu = Arc::clone(decoder.gpu());
+        let mut engine = Engine::new(decoder)?;
+        let other_bytes = engine.other_bytes();
+        let decoder = engine.decoder();
         let memory = Memory {
             weights_bytes: decoder.weights().size_bytes(),
             kv_bytes: decoder.kv().size_bytes(),
             scratch_bytes: decoder.scratch_bytes(),
+            other_bytes,
         };
-        let engine = Engine::new(decoder)?;
         let context_limit = engine.servable_len();
         Ok((engine, (texts, gpu, memory, context_limit)))
     })?;
@@ -78,7 +89,12 @@ pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, F
     })
 }
 
-fn load_options(options: &RunOptions) -> Result<LoadOptions, Failure> {
+fn load_options(options: &RunOptions, pipelines: Option<PathBuf>) -> Result<LoadOptions, Failure> {
+    let kept = switch("NELUMBO_PIPELINE_CACHE")?.unwrap_or(true);
+    let pipelines = pipelines.filter(|_| kept).map(|folder| PipelineFolder {
+        folder,
+        shaders: shader_hash(),
+    });
     let weights = match options.weights {
         WeightType::Q8 => "q8",
         WeightType::F16 => "f16",
@@ -86,6 +102,7 @@ fn load_options(options: &RunOptions) -> Result<LoadOptions, Failure> {
     Ok(LoadOptions {
         open: OpenOptions {
             selection: options.selection.clone(),
+            pipelines,
             ..OpenOptions::from_env()?
         },
         weights: Format::from_name(weights)

@@ -112,7 +112,7 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     ] {
         assert!(object["timings"][name].as_f64().unwrap() > 0.0, "{name}");
     }
-    for name in ["weights_bytes", "kv_bytes", "scratch_bytes"] {
+    for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
     let device = &object["device"];
@@ -295,4 +295,35 @@ fn a_pinned_backend_that_is_not_there_never_falls_back() {
     let ended = run(&model, &["hello", "--device", "999"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
     assert!(ended.stderr.contains("999"), "{}", ended.stderr);
+}
+
+#[test]
+fn switches_of_the_environment_are_obeyed_and_change_no_token() {
+    let Some(model) = model() else { return };
+    let world = World::new();
+    let run = |switches: &[(&str, &str)]| {
+        let mut command = world.command(&["run", "--temp", "0", "-n", "2", "--format", "json"]);
+        command.envs(switches.iter().copied());
+        finish(command.arg("-m").arg(&model).arg("Hello"))
+    };
+    let object = |ended: Ended| -> Value {
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let kept = world.path("cache").join("pipelines");
+
+    let switches = [("NELUMBO_PIPELINE_CACHE", "0"), ("NELUMBO_CHECKED", "1")];
+    let checked = object(run(&switches));
+    assert!(!kept.exists());
+    let usual = object(run(&[]));
+    assert_eq!(ids(&usual["token_ids"]), ids(&checked["token_ids"]));
+    assert_eq!(usual["device"], checked["device"]);
+    if usual["device"]["backend"] == "vulkan" {
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
+    }
+    for name in ["NELUMBO_PIPELINE_CACHE", "NELUMBO_CHECKED"] {
+        let ended = run(&[(name, "maybe")]);
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains(name), "{}", ended.stderr);
+    }
 }

@@ -48,6 +48,11 @@ impl Cache {
         })
     }
 
+    /// The folder of compiled pipelines.
+    pub fn pipelines(&self) -> PathBuf {
+        self.root.join("pipelines")
+    }
+
     /// The folder of one model.
     pub fn folder(&self, entry: &Entry) -> PathBuf {
         self.root.join("models").join(&entry.name)

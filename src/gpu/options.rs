@@ -1,0 +1,64 @@
+//! How a device is opened: plain data, and the switches that the environment has for it.
+
+use crate::error::{Error, Result};
+use crate::gpu::Selection;
+use crate::gpu::cache_file::PipelineFolder;
+
+/// How to open a device. [`OpenOptions::from_env`] reads the switches.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Which adapter.
+    pub selection: Selection,
+    /// Keep only these capabilities (see [`Caps::restrict`](crate::gpu::Caps::restrict)); `None`
+    /// keeps all.
+    pub caps: Option<String>,
+    /// Lowers the largest binding, in bytes, so that tests see tensors in several shards.
+    pub max_binding: Option<u64>,
+    /// Shaders with bounds checks and bounded loops. Off by default: no kernel depends on them, and
+    /// the tests run every kernel with and without.
+    pub checked: bool,
+    /// Where the driver's compiled pipelines are kept between runs; `None` keeps none.
+    pub pipelines: Option<PipelineFolder>,
+}
+
+impl OpenOptions {
+    /// The defaults, with `NELUMBO_CAPS`, `NELUMBO_MAX_BINDING` (bytes) and `NELUMBO_CHECKED` (`1`
+    /// or `0`) applied.
+    ///
+    /// # Errors
+    /// [`Error::Request`] naming the variable.
+    pub fn from_env() -> Result<OpenOptions> {
+        let mut options = OpenOptions {
+            caps: std::env::var("NELUMBO_CAPS").ok(),
+            checked: switch("NELUMBO_CHECKED")?.unwrap_or(false),
+            ..OpenOptions::default()
+        };
+        if let Ok(value) = std::env::var("NELUMBO_MAX_BINDING") {
+            let bytes = value.parse().map_err(|_| {
+                Error::request(
+                    "NELUMBO_MAX_BINDING",
+                    format!("\"{value}\" is not a number of bytes"),
+                )
+            })?;
+            options.max_binding = Some(bytes);
+        }
+        Ok(options)
+    }
+}
+
+/// The switch `name` of the environment: `1` or `0`, `None` where it is not set or empty.
+///
+/// # Errors
+/// [`Error::Request`] naming it, when it is anything else.
+pub fn switch(name: &str) -> Result<Option<bool>> {
+    match std::env::var_os(name) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) if value == "1" => Ok(Some(true)),
+        Some(value) if value == "0" => Ok(Some(false)),
+        Some(value) => {
+            let problem = format!("\"{}\" is neither 1 nor 0", value.to_string_lossy());
+            Err(Error::request(name, problem))
+        }
+    }
+}

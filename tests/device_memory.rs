@@ -1,0 +1,70 @@
+//! What a model is said to take on the device, against what the allocator gave.
+
+mod common;
+
+use common::{answer, engine, gpu, model_path, request, tokens};
+use nelumbo::engine::{Engine, Sampling};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::model::synthetic;
+use nelumbo::{LoadOptions, Model};
+
+/// All that is declared of an engine, and the part that is no weight, cache or scratch.
+fn declared(engine: &mut Engine) -> (u64, u64) {
+    let other = engine.other_bytes();
+    let decoder = engine.decoder();
+    let parts = decoder.weights().size_bytes() + decoder.kv().size_bytes();
+    (parts + decoder.scratch_bytes() + other, other)
+}
+
+/// Holds the declared sum against the allocator's, `base` bytes of which were there before.
+fn agree(what: &str, engine: &mut Engine, base: u64) {
+    let (declared, other) = declared(engine);
+    let gpu = engine.decoder().gpu();
+    let allocated = gpu.allocated_bytes().expect("it told before");
+    let reserved = gpu.reserved_bytes().expect("it told before");
+    println!(
+        "{what}: {declared} bytes declared, {other} of them other; {allocated} allocated, {base} \
+         before; {reserved} reserved"
+    );
+    let off = (allocated - base).abs_diff(declared);
+    assert!(off * 50 <= declared, "{what}: {off} bytes of {declared}");
+}
+
+#[test]
+fn what_is_declared_is_what_was_allocated() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let Some(base) = gpu.allocated_bytes() else {
+        println!("{} does not tell", gpu.report().name);
+        return;
+    };
+    let config = synthetic::tiny();
+    let mut small = engine(&gpu, &config, &LoadOptions::default());
+    agree("tiny", &mut small, base);
+    // log-probabilities need one more buffer, and steps none
+    let before = declared(&mut small).0;
+    let text = tokens(2, 20, config.vocab_size);
+    let mut asking = request(&text, 3, Sampling::default());
+    asking.logprobs = 2;
+    answer(&mut small, asking);
+    assert!(declared(&mut small).0 > before);
+    agree("tiny, with log-probabilities", &mut small, base);
+    drop(small);
+    gpu.wait().unwrap();
+    let left = gpu.allocated_bytes().unwrap();
+    assert!(left <= base, "{left} bytes left of {base}");
+}
+
+#[test]
+fn the_real_model_takes_what_is_declared() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    let Some(path) = model_path() else { return };
+    let model = Model::load(&path, &LoadOptions::default(), &mut |_, _| ()).unwrap();
+    let mut engine = Engine::new(model.decoder).unwrap();
+    if engine.decoder().gpu().allocated_bytes().is_some() {
+        agree("the real model", &mut engine, 0);
+    }
+}
