@@ -44,6 +44,11 @@ impl Runner {
         &self.decoder
     }
 
+    /// The decoder, for its recorder.
+    pub(super) fn decoder_mut(&mut self) -> &mut Decoder {
+        &mut self.decoder
+    }
+
     /// Runs a token and a chunk through everything once, so that whatever the driver compiles at the
     /// first dispatch is compiled before the first request. Keys and values go to the first pages,
     /// which nobody owns yet.

@@ -11,7 +11,7 @@
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
 //! | [`reflect`] | what the composed WGSL says of itself |
 //! | [`pipeline`] | compiled variants, made once each |
-//! | `profile` | where a step's time goes, by kernel |
+//! | [`profile`] | where a step's time goes, by kernel |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
 //! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
@@ -23,7 +23,7 @@ pub mod device;
 mod enumerate;
 pub mod kernel;
 pub mod pipeline;
-mod profile;
+pub mod profile;
 pub mod recorder;
 pub mod reflect;
 pub mod tensor;
@@ -33,6 +33,7 @@ pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
 pub use caps::Caps;
 pub use device::{Counters, Gpu, OpenOptions};
 pub use kernel::{Kernel, Params, Part, Target, Variant};
+pub use profile::{Profile, ProfileClock};
 pub use recorder::Recorder;
 pub use tensor::{DType, Tensor};
 pub use transfer::Readback;

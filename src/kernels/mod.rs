@@ -17,7 +17,11 @@ pub mod gather_rows;
 pub mod matmul;
 mod matmul_cases;
 pub mod numbers;
+pub mod peaks;
 pub mod penalties;
+pub mod probe_dot4;
+pub mod probe_fma;
+pub mod probe_stream;
 pub mod rms_norm;
 pub mod rope;
 pub mod sample;
@@ -62,6 +66,9 @@ pub static ALL: &[Entry] = &[
     entry!(gather_rows::GATHER_ROWS),
     entry!(matmul::MATMUL, timings: matmul::timings),
     entry!(penalties::PENALTIES),
+    entry!(probe_dot4::PROBE_DOT4),
+    entry!(probe_fma::PROBE_FMA),
+    entry!(probe_stream::PROBE_STREAM),
     entry!(rms_norm::RMS_NORM),
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),

@@ -16,6 +16,7 @@ pub mod synthetic;
 pub mod tensors;
 pub mod texts;
 pub mod weights;
+pub mod work;
 
 pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nelumbo::gpu::{Backend, Selection};
 
-use crate::args::{BackendArgs, BackendName, CacheType, Format, RunArgs, WeightType};
+use crate::args::{BackendArgs, BackendName, CacheType, DeviceArgs, Format, RunArgs, WeightType};
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
 use crate::values::Bias;
@@ -85,11 +85,7 @@ impl RunOptions {
             format: args.output.format,
             weights: args.device.weights,
             cache_type: args.device.cache_type_k,
-            selection: Selection {
-                backend: backend(&args.device.backend),
-                device: args.device.device.map(|index| index as usize),
-                allow_software: args.device.allow_software,
-            },
+            selection: selection(&args.device),
         })
     }
 }
@@ -121,6 +117,15 @@ fn sampling(args: &RunArgs) -> Sampling {
     }
 }
 
+/// The adapters that may be used.
+pub fn selection(args: &DeviceArgs) -> Selection {
+    Selection {
+        backend: backend(&args.backend),
+        device: args.device.map(|index| index as usize),
+        allow_software: args.allow_software,
+    }
+}
+
 /// The pinned backend by the library's name for it.
 pub fn backend(args: &BackendArgs) -> Option<Backend> {
     args.backend.map(|name| match name {
@@ -133,12 +138,9 @@ pub fn backend(args: &BackendArgs) -> Option<Backend> {
 
 /// Flags that cannot be honoured together, or not yet: named, never ignored.
 fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
-    let problem = if args.device.hf_repo.is_some() || args.device.hf_file.is_some() {
-        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
-    } else if args.prompt.raw && args.prompt.system.is_some() {
+    refuse_device(&args.device)?;
+    let problem = if args.prompt.raw && args.prompt.system.is_some() {
         "--raw and --system: without the chat template there is no place for a system message"
-    } else if args.device.cache_type_k != args.device.cache_type_v {
-        "--cache-type-k and --cache-type-v: keys and values have the same type so far"
     } else if args.output.logprobs.is_some() && args.output.format == Format::Text {
         "--logprobs needs --format json: the text has no room for them"
     } else {
@@ -147,9 +149,21 @@ fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
     Err(Failure::Usage(problem.to_owned()))
 }
 
+/// The same of the flags about device and memory.
+pub fn refuse_device(args: &DeviceArgs) -> Result<(), Failure> {
+    let problem = if args.hf_repo.is_some() || args.hf_file.is_some() {
+        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
+    } else if args.cache_type_k != args.cache_type_v {
+        "--cache-type-k and --cache-type-v: keys and values have the same type so far"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(problem.to_owned()))
+}
+
 /// Flags that are accepted from habit: told once what they mean here.
-pub fn explain(args: &RunArgs) {
-    if args.device.gpu_layers.is_some() {
+pub fn explain(args: &DeviceArgs) {
+    if args.gpu_layers.is_some() {
         say("note: --gpu-layers (-ngl) has no effect: every layer runs on the device");
     }
 }

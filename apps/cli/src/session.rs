@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::{Gpu, OpenOptions, Selection};
 use nelumbo::kv::KvFormat;
 use nelumbo::model::Texts;
 use nelumbo::quant::Format;
@@ -40,7 +40,13 @@ pub struct Session {
 /// Loads the model at `path` onto the adapter that the options ask for.
 pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(options)?;
+    let load = load_options(
+        options.selection.clone(),
+        options.weights,
+        options.cache_type,
+        options.ctx_size,
+        options.batch_size,
+    )?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
@@ -77,24 +83,31 @@ pub fn open(path: &Path, options: &RunOptions, quiet: bool) -> Result<Session, F
     })
 }
 
-fn load_options(options: &RunOptions) -> Result<LoadOptions, Failure> {
-    let weights = match options.weights {
+/// The library's form of the flags about device and memory.
+pub fn load_options(
+    selection: Selection,
+    weights: WeightType,
+    cache_type: CacheType,
+    ctx_size: Option<usize>,
+    batch_size: Option<usize>,
+) -> Result<LoadOptions, Failure> {
+    let weights = match weights {
         WeightType::Q8 => "q8",
         WeightType::F16 => "f16",
     };
     Ok(LoadOptions {
         open: OpenOptions {
-            selection: options.selection.clone(),
+            selection,
             ..OpenOptions::from_env()?
         },
         weights: Format::from_name(weights)
             .expect("the library has every format that the flag offers"),
-        kv_format: match options.cache_type {
+        kv_format: match cache_type {
             CacheType::F16 => KvFormat::F16,
             CacheType::F32 => KvFormat::F32,
         },
-        ctx_size: options.ctx_size,
-        batch_size: options.batch_size,
+        ctx_size,
+        batch_size,
         ..LoadOptions::default()
     })
 }
