@@ -35,19 +35,24 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
     }
     options::explain(&args.device);
     options::refuse_device(&args.device)?;
-    let tests = plan::tests(&args)?;
-    let profiled = profiled_tokens(&args)?;
+    let tests = if args.profile {
+        plan::profiled(&args)?
+    } else {
+        plan::tests(&args)?
+    };
     let load = load_options(&args)?;
+    if let Some(limit) = load.ctx_size {
+        plan::check_context(&tests, limit)?;
+    }
     let model = models::resolve(&model_reference(&args, model_given)?, global)?;
 
-    let (mut engine, peaks) = open(&model.path, &load, &args, global.quiet)?;
-    if let Some(tokens) = profiled {
-        return print_profile(&mut engine, tokens, &args, global.quiet);
+    let (mut engine, peaks) = open(&model.path, &load, &args, &tests, global.quiet)?;
+    if args.profile {
+        return print_profile(&mut engine, tests[0].tokens(), &args, global.quiet);
     }
-    plan::check_context(&tests, engine.servable_len())?;
     let peaks = peaks.expect("measured where tests are run");
     let machine = Machine::of(engine.decoder().gpu().report());
-    let about = row::Model::of(&engine, model.path.display().to_string(), load.weights.name);
+    let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
     let mut rows = Vec::new();
     let mut each = |engine: &Engine, test: &Test, samples: Vec<u64>| {
         let bytes = engine.decoder().gpu().counters().buffer_bytes;
@@ -81,24 +86,6 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
     Ok(())
 }
 
-/// Tokens of the prompt to be profiled, if that is what is asked for.
-fn profiled_tokens(args: &BenchArgs) -> Result<Option<usize>, Failure> {
-    if !args.profile {
-        return Ok(None);
-    }
-    if !matches!(args.output, Output::Md | Output::Json) {
-        return Err(Failure::Usage(
-            "--profile prints --output md or json".to_owned(),
-        ));
-    }
-    match args.n_prompt.0[0] {
-        0 => Err(Failure::Usage(
-            "--profile: --n-prompt is 0, there is no prompt to watch".to_owned(),
-        )),
-        tokens => Ok(Some(tokens)),
-    }
-}
-
 fn model_reference(args: &BenchArgs, given: bool) -> Result<std::ffi::OsString, Failure> {
     if given && args.reference.is_some() {
         return Err(Failure::Usage("two models: MODEL and -m".to_owned()));
@@ -124,6 +111,7 @@ fn open(
     path: &Path,
     load: &LoadOptions,
     args: &BenchArgs,
+    tests: &[Test],
     quiet: bool,
 ) -> Result<(Engine, Option<Peaks>), Failure> {
     let peaks = if args.profile {
@@ -132,12 +120,20 @@ fn open(
         note(quiet, "measuring what the adapter does at best");
         Some(measure::peaks(&load.open)?)
     };
+    note(quiet, &format!("loading {}", file_name(path)));
     let mut bar = None;
     let model = Model::load(path, load, &mut |done, all| {
         bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet))
             .at(done);
     })?;
+    plan::check_context(tests, model.decoder.max_model_len())?;
     Ok((Engine::new(model.decoder)?, peaks))
+}
+
+/// The last part of a path: where the file lies says nothing about a result.
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 fn note(quiet: bool, what: &str) {
@@ -166,11 +162,6 @@ fn print_profile(
     args: &BenchArgs,
     quiet: bool,
 ) -> Result<(), Failure> {
-    let test = Test {
-        work: plan::Work::Generation(1),
-        depth: tokens,
-    };
-    plan::check_context(&[test], engine.servable_len())?;
     note(
         quiet,
         &format!("profiling a prompt of {tokens} tokens and a step"),

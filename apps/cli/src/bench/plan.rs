@@ -1,6 +1,6 @@
 //! Which tests are run, and whether the context holds them.
 
-use super::args::BenchArgs;
+use super::args::{BenchArgs, Output};
 use crate::exit::Failure;
 
 /// What is timed: a prompt, or steps of one token.
@@ -68,6 +68,28 @@ pub fn tests(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
     Ok(tests)
 }
 
+/// What `--profile` watches: the first prompt, and a step after it.
+pub fn profiled(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
+    if !matches!(args.output, Output::Md | Output::Json) {
+        let problem = "--profile prints --output md or json";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let tokens = args.n_prompt.0[0];
+    if tokens == 0 {
+        let problem = "--profile: --n-prompt is 0, there is no prompt to watch";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let prompt = Test {
+        work: Work::Prompt(tokens),
+        depth: 0,
+    };
+    let step = Test {
+        work: Work::Generation(1),
+        depth: tokens,
+    };
+    Ok(vec![prompt, step])
+}
+
 /// Refuses tests that a context of `limit` tokens does not hold.
 pub fn check_context(tests: &[Test], limit: usize) -> Result<(), Failure> {
     match tests.iter().find(|test| test.room() > limit) {
@@ -122,12 +144,32 @@ pub mod tests {
             assert!(failure.to_string().contains(part), "{failure}");
         }
         for line in [
-            "-p abc", "-n -1", "-d 1,,2", "-r 0", "-o xml", "-np 0", "-b 0", "-c 1", "-p 9-1",
+            "-p abc",
+            "-n -1",
+            "-d 1,,2",
+            "-r 0",
+            "-o xml",
+            "--parallel 0",
+            "-b 0",
+            "-c 1",
+            "-p 9-1",
         ] {
             let error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
             let flag = line.split(' ').next().unwrap();
             assert!(error.to_string().contains(flag), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_profile_is_of_the_first_prompt_and_a_step_after_it() {
+        let watched = profiled(&parse("--profile -p 16,32").unwrap()).unwrap();
+        let names: Vec<String> = watched.iter().map(Test::name).collect();
+        assert_eq!(names, ["pp16", "tg1 @ d16"]);
+        for line in ["--profile -p 0", "--profile -o jsonl"] {
+            let failure = profiled(&parse(line).unwrap()).unwrap_err();
+            assert_eq!(failure.code(), 2);
+            assert!(failure.to_string().contains("--profile"), "{failure}");
         }
     }
 
