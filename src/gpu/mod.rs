@@ -11,7 +11,7 @@
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
 //! | [`reflect`] | what the composed WGSL says of itself |
 //! | [`pipeline`] | compiled variants, made once each |
-//! | [`profile`] | where a step's time goes, by kernel |
+//! | [`profile`], `profiler` | where a step's time goes, by kernel; how that is found out |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
 //! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
@@ -24,6 +24,7 @@ mod enumerate;
 pub mod kernel;
 pub mod pipeline;
 pub mod profile;
+mod profiler;
 pub mod recorder;
 pub mod reflect;
 pub mod tensor;

@@ -75,7 +75,7 @@ pub enum Output {
     Md,
     /// One JSON array
     Json,
-    /// One JSON object a line, each as soon as it is there
+    /// One JSON object a line, those of a depth as soon as they are there
     Jsonl,
     /// A line of names, then a line a test
     Csv,

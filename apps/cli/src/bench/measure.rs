@@ -14,7 +14,7 @@ use crate::exit::Failure;
 const SEED: u64 = 512;
 
 /// Seconds of a single measurement of a peak.
-const PEAK_SPAN: f64 = 0.02;
+const PEAK_SPAN: f64 = 0.01;
 
 /// What the adapter does at best. On a device of its own, so that nothing of it stays behind.
 pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
@@ -31,8 +31,8 @@ pub fn some_tokens(engine: &Engine, count: usize) -> Vec<u32> {
     (0..count).map(|_| data.below(vocab_size) as u32).collect()
 }
 
-/// Times `tests`, all at one depth, each once to warm up and then `repetitions` times. `each` is told
-/// a test and its times in nanoseconds, `progress` every run.
+/// Times `tests`, all at one depth, each once to warm up and then `repetitions` times: nanoseconds of
+/// each. `progress` is told every run: its test, its number (0 to warm up), tokens a second.
 ///
 /// The context before them is computed once, untimed, and every run goes back to its end: what is in
 /// the cache is the same each time.
@@ -41,38 +41,31 @@ pub fn at_one_depth(
     tests: &[Test],
     repetitions: u32,
     progress: &mut dyn FnMut(&Test, u32, Option<f64>),
-    each: &mut dyn FnMut(&Engine, &Test, Vec<u64>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    for (index, test) in tests.iter().enumerate() {
-        assert_eq!(test.depth, tests[0].depth, "test {index} at another depth");
-    }
+) -> Result<Vec<Vec<u64>>, Failure> {
+    let depth = tests.first().map_or(0, |test| test.depth);
+    assert!(
+        tests.iter().all(|test| test.depth == depth),
+        "one depth: {tests:?}"
+    );
     let room = tests.iter().map(Test::room).max().unwrap_or(0);
     let tokens = some_tokens(engine, room + 1);
-    let mut results = Vec::new();
     let mut trial = engine.trial(room)?;
-    let depth = tests.first().map_or(0, |test| test.depth);
-    let context = &tokens[..depth];
     let next = match depth {
         0 => tokens[0],
-        _ => trial.feed(context)?,
+        _ => trial.feed(&tokens[..depth])?,
     };
-    for test in tests {
+    let mut samples_of = |test: &Test| {
         progress(test, 0, None);
         timed(&mut trial, test, &tokens[depth..], next)?;
-        let mut samples = Vec::new();
-        for run in 1..=repetitions {
+        let run = |run| {
             let nanoseconds = timed(&mut trial, test, &tokens[depth..], next)?;
             let speed = test.tokens() as f64 * 1e9 / nanoseconds as f64;
             progress(test, run, Some(speed));
-            samples.push(nanoseconds);
-        }
-        results.push((test, samples));
-    }
-    drop(trial);
-    for (test, samples) in results {
-        each(engine, test, samples)?;
-    }
-    Ok(())
+            Ok(nanoseconds)
+        };
+        (1..=repetitions).map(run).collect()
+    };
+    tests.iter().map(&mut samples_of).collect()
 }
 
 /// Nanoseconds of one run of `test` from its depth on: `tokens` at once, or one token after another,

@@ -54,25 +54,18 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
     let machine = Machine::of(engine.decoder().gpu().report());
     let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
     let mut rows = Vec::new();
-    let mut each = |engine: &Engine, test: &Test, samples: Vec<u64>| {
-        let bytes = engine.decoder().gpu().counters().buffer_bytes;
-        let least = row::least(engine, test);
-        let row = Row::new((&machine, &about), test, samples, least, &peaks, bytes);
-        if args.output == Output::Jsonl {
-            print_line(&format::json_line(&row))?;
-        }
-        rows.push(row);
-        Ok(())
-    };
     for tests in tests.chunk_by(|a, b| a.depth == b.depth) {
         let mut progress = progress(args.repetitions, global.quiet);
-        measure::at_one_depth(
-            &mut engine,
-            tests,
-            args.repetitions,
-            &mut progress,
-            &mut each,
-        )?;
+        let samples = measure::at_one_depth(&mut engine, tests, args.repetitions, &mut progress)?;
+        for (test, samples) in tests.iter().zip(samples) {
+            let bytes = engine.decoder().gpu().counters().buffer_bytes;
+            let least = row::least(&engine, test);
+            let row = Row::new((&machine, &about), test, samples, least, &peaks, bytes);
+            if args.output == Output::Jsonl {
+                print_line(&format::json_line(&row))?;
+            }
+            rows.push(row);
+        }
     }
     match args.output {
         Output::Md => print_line(&format::markdown(&rows))?,
