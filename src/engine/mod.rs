@@ -10,11 +10,13 @@ pub mod runner;
 pub mod scheduler;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
+pub mod trial;
 
 pub use request::{Event, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
 #[cfg(not(target_arch = "wasm32"))]
 pub use thread::{EngineHandle, Generation};
+pub use trial::Trial;
 
 use crate::error::Result;
 use crate::kv::PagePool;

@@ -44,6 +44,11 @@ impl Runner {
         &self.decoder
     }
 
+    /// The decoder, for its recorder.
+    pub(super) fn decoder_mut(&mut self) -> &mut Decoder {
+        &mut self.decoder
+    }
+
     /// Bytes on the device beside weights, cache and activations: parameters, token ids, what
     /// drawing needs, and what results are read back from.
     pub fn size_bytes(&mut self) -> u64 {

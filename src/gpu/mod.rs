@@ -13,7 +13,7 @@
 //! | [`reflect`] | what the composed WGSL says of itself |
 //! | [`pipeline`] | compiled variants, made once each, several at a time |
 //! | [`cache_file`] | what the driver remembers of them between runs |
-//! | `profile` | where a step's time goes, by kernel |
+//! | [`profile`], `profiler` | where a step's time goes, by kernel; how that is found out |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
 //! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
@@ -27,7 +27,8 @@ mod enumerate;
 pub mod kernel;
 pub mod options;
 pub mod pipeline;
-mod profile;
+pub mod profile;
+mod profiler;
 pub mod recorder;
 pub mod reflect;
 pub mod tensor;
@@ -39,6 +40,7 @@ pub use caps::Caps;
 pub use device::{Counters, Gpu};
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;
+pub use profile::{Profile, ProfileClock};
 pub use recorder::Recorder;
 pub use tensor::{DType, Tensor};
 pub use transfer::Readback;

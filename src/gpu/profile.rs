@@ -1,50 +1,116 @@
-//! Where a step's time goes, by kernel: each dispatch is submitted alone and waited for.
+//! Where a step's time goes, by kernel.
 //!
-//! Times are wall clock and hold a submit each (tens of microseconds), so they compare kernels with
-//! each other; a step that is not profiled is faster than their sum. `NELUMBO_PROFILE=1` turns it on
-//! and the table is logged when the recorder is dropped.
+//! Where the device has timestamps, each dispatch gets a pass of its own that is stamped at its
+//! begin and end. Elsewhere each dispatch is submitted alone and waited for: those times are wall
+//! clock and hold a submit each (tens of microseconds), so they compare kernels with each other, and
+//! a step that is not profiled is faster than their sum. [`Profile::clock`] says which it was.
 
-use std::collections::BTreeMap;
+use crate::gpu::kernel::Variant;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+/// What a profile's times were taken by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileClock {
+    /// The device's own, at begin and end of each dispatch.
+    Timestamps,
+    /// The host's, around a submit and a wait for each dispatch.
+    Submits,
+}
+
+impl ProfileClock {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProfileClock::Timestamps => "timestamps of the device",
+            ProfileClock::Submits => "wall clock, each dispatch submitted alone",
+        }
+    }
+}
+
+/// Dispatches of one variant.
+#[derive(Clone, Copy, Debug)]
+pub struct ProfileRow {
+    /// Which.
+    pub variant: Variant,
+    /// How many.
+    pub count: u64,
+    /// Their time in all.
+    pub time: Duration,
+}
+
 /// Dispatches and time by variant.
-#[derive(Default)]
-pub(crate) struct Profile {
-    rows: BTreeMap<String, (u64, Duration)>,
+#[derive(Clone, Debug)]
+pub struct Profile {
+    clock: ProfileClock,
+    rows: HashMap<Variant, (u64, Duration)>,
 }
 
 impl Profile {
-    /// A profile where the environment asks for one.
-    pub fn from_env() -> Option<Profile> {
-        std::env::var_os("NELUMBO_PROFILE")
-            .is_some_and(|v| v == "1")
-            .then(Profile::default)
+    pub(crate) fn new(clock: ProfileClock) -> Profile {
+        Profile {
+            clock,
+            rows: HashMap::new(),
+        }
     }
 
-    pub fn add(&mut self, variant: String, time: Duration) {
+    /// What the times were taken by.
+    pub fn clock(&self) -> ProfileClock {
+        self.clock
+    }
+
+    /// The most expensive variant first; equals by name.
+    pub fn rows(&self) -> Vec<ProfileRow> {
+        let mut rows: Vec<ProfileRow> = self
+            .rows
+            .iter()
+            .map(|(&variant, &(count, time))| ProfileRow {
+                variant,
+                count,
+                time,
+            })
+            .collect();
+        rows.sort_by_cached_key(|r| (std::cmp::Reverse(r.time), r.variant.to_string()));
+        rows
+    }
+
+    /// Time of all rows.
+    pub fn total(&self) -> Duration {
+        self.rows.values().map(|(_, time)| *time).sum()
+    }
+
+    pub(crate) fn add(&mut self, variant: Variant, time: Duration) {
         let row = self.rows.entry(variant).or_default();
         row.0 += 1;
         row.1 += time;
     }
 
-    /// The table, the most expensive variant first.
-    pub fn table(&self) -> String {
-        let total: Duration = self.rows.values().map(|(_, time)| *time).sum();
-        let mut rows: Vec<_> = self.rows.iter().collect();
-        rows.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));
+    /// The rows as a text.
+    pub(crate) fn table(&self) -> String {
+        let total = self.total().as_secs_f64().max(f64::MIN_POSITIVE);
         let mut text = format!(
-            "{:>8} {:>10} {:>9} {:>6}  variant\n",
-            "count", "total ms", "mean us", "share"
+            "{}\n{:>8} {:>10} {:>9} {:>6}  variant\n",
+            self.clock.name(),
+            "count",
+            "total ms",
+            "mean us",
+            "share"
         );
-        for (variant, (count, time)) in rows {
-            let share = 100.0 * time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE);
-            let mean = time.as_secs_f64() * 1e6 / *count as f64;
+        for ProfileRow {
+            variant,
+            count,
+            time,
+        } in self.rows()
+        {
+            let seconds = time.as_secs_f64();
             // writing to a String cannot fail
             let _ = writeln!(
                 text,
-                "{count:>8} {:>10.1} {mean:>9.1} {share:>5.1}%  {variant}",
-                time.as_secs_f64() * 1e3
+                "{count:>8} {:>10.1} {:>9.1} {:>5.1}%  {variant}",
+                seconds * 1e3,
+                seconds * 1e6 / count as f64,
+                100.0 * seconds / total
             );
         }
         text
@@ -54,22 +120,34 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::kernel::Kernel;
 
     #[test]
     fn the_most_expensive_comes_first() {
-        let mut profile = Profile::default();
-        for (name, ms) in [("a", 1), ("b", 5), ("a", 1)] {
-            profile.add(name.to_owned(), Duration::from_millis(ms));
+        static KERNEL: Kernel = Kernel {
+            name: "k",
+            parts: &[],
+            params: &[],
+        };
+        let (a, b) = (
+            Variant::new(&KERNEL).set("A", 1),
+            Variant::new(&KERNEL).set("B", 1),
+        );
+        let mut profile = Profile::new(ProfileClock::Submits);
+        for (variant, ms) in [(a, 1), (b, 5), (a, 1)] {
+            profile.add(variant, Duration::from_millis(ms));
         }
         let table = profile.table();
         let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].contains("submitted alone"), "{table}");
         assert!(
-            lines[1].ends_with('b') && lines[1].contains("71.4%"),
+            lines[2].ends_with("k B=1") && lines[2].contains("71.4%"),
             "{table}"
         );
         assert!(
-            lines[2].ends_with('a') && lines[2].trim_start().starts_with('2'),
+            lines[3].ends_with("k A=1") && lines[3].trim_start().starts_with('2'),
             "{table}"
         );
+        assert_eq!(profile.total(), Duration::from_millis(7));
     }
 }

@@ -8,6 +8,7 @@ use crate::gpu::device::Gpu;
 use crate::gpu::kernel::{Params, Variant};
 use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
 use crate::gpu::profile::Profile;
+use crate::gpu::profiler::Profiler;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
 use std::collections::{HashMap, HashSet};
@@ -53,7 +54,7 @@ pub struct Recorder {
     used: HashSet<u64>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
-    profile: Option<Profile>,
+    profiler: Option<Profiler>,
     mode: Mode,
 }
 
@@ -65,6 +66,9 @@ impl Recorder {
     pub fn new(gpu: &Arc<Gpu>) -> Result<Recorder> {
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let ring = gpu.buffer("params ring", RING_SLOTS as u64 * PARAMS_BYTES, usage)?;
+        let profiler = Profiler::asked_for_by_environment()
+            .then(|| Profiler::new(gpu))
+            .transpose()?;
         Ok(Recorder {
             params_group: gpu.pipelines.params_group(&gpu.device, &ring.raw),
             gpu: gpu.clone(),
@@ -74,7 +78,7 @@ impl Recorder {
             used: HashSet::new(),
             open: None,
             failed: None,
-            profile: Profile::from_env(),
+            profiler,
             mode: Mode::Record,
         })
     }
@@ -210,9 +214,13 @@ impl Recorder {
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
+        let profiler = self.profiler.as_mut();
         let pass = pass.get_or_insert_with(|| {
             encoder
-                .begin_compute_pass(&wgpu::ComputePassDescriptor::default())
+                .begin_compute_pass(&wgpu::ComputePassDescriptor {
+                    label: None,
+                    timestamp_writes: profiler.and_then(|p| p.stamp(variant)),
+                })
                 .forget_lifetime()
         });
         pass.set_pipeline(&pipeline.raw);
@@ -221,8 +229,23 @@ impl Recorder {
         pass.dispatch_workgroups(workgroups[0], workgroups[1], workgroups[2]);
         if rehearsed {
             self.failed = self.submit().and_then(|()| self.gpu.wait()).err();
-        } else if self.profile.is_some() {
+        } else if self.profiler.is_some() {
+            self.end_profiled(variant);
+        }
+    }
+
+    /// Ends the pass that `variant` has to itself, and where it must, the submit.
+    fn end_profiled(&mut self, variant: &Variant) {
+        let (alone, full) = match &self.profiler {
+            Some(profiler) => (profiler.alone(), profiler.is_full()),
+            None => (false, false),
+        };
+        if alone {
             self.run_alone(variant);
+        } else if full {
+            self.failed = self.submit().err();
+        } else if let Some((_, pass)) = &mut self.open {
+            *pass = None;
         }
     }
 
@@ -230,10 +253,30 @@ impl Recorder {
     fn run_alone(&mut self, variant: &Variant) {
         let start = Instant::now();
         let done = self.submit().and_then(|()| self.gpu.wait());
-        if let Some(profile) = &mut self.profile {
-            profile.add(variant.to_string(), start.elapsed());
+        if let Some(profiler) = &mut self.profiler {
+            profiler.add(*variant, start.elapsed());
         }
         self.failed = done.err();
+    }
+
+    /// From here on takes the time of every dispatch, until [`Recorder::take_profile`]. Submits what
+    /// is recorded.
+    ///
+    /// # Errors
+    /// As [`Recorder::submit`]; [`Error::OutOfMemory`].
+    pub fn start_profile(&mut self) -> Result<()> {
+        self.submit()?;
+        self.profiler = Some(Profiler::new(&self.gpu)?);
+        Ok(())
+    }
+
+    /// Submits what is recorded, and ends the profile that was started, if one was.
+    ///
+    /// # Errors
+    /// As [`Recorder::submit`].
+    pub fn take_profile(&mut self) -> Result<Option<Profile>> {
+        self.submit()?;
+        Ok(self.profiler.take().map(Profiler::finish))
     }
 
     /// The variants recorded since the recorder was made.
@@ -280,14 +323,20 @@ impl Recorder {
             self.params.clear();
             return Err(error);
         }
-        if let Some((encoder, pass)) = open {
+        if let Some((mut encoder, pass)) = open {
             drop(pass);
+            if let Some(profiler) = &self.profiler {
+                profiler.resolve(&mut encoder);
+            }
             if !self.params.is_empty() {
                 self.gpu.queue.write_buffer(&self.ring.raw, 0, &self.params);
                 self.params.clear();
             }
             self.gpu.queue.submit([encoder.finish()]);
             self.gpu.counters.submits.fetch_add(1, Ordering::Relaxed);
+            if let Some(profiler) = &mut self.profiler {
+                profiler.collect(&self.gpu)?;
+            }
         }
         self.gpu.check()
     }
@@ -295,8 +344,8 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        if let Some(profile) = &self.profile {
-            log::warn!("time by kernel:\n{}", profile.table());
+        if let Some(profiler) = &self.profiler {
+            log::warn!("time by kernel: {}", profiler.table());
         }
     }
 }

@@ -19,7 +19,11 @@ pub mod matmul;
 mod matmul_cases;
 pub mod numbers;
 pub mod pack;
+pub mod peaks;
 pub mod penalties;
+pub mod probe_dot4;
+pub mod probe_fma;
+pub mod probe_stream;
 pub mod rope;
 pub mod sample;
 mod tuning;
@@ -67,6 +71,9 @@ pub static ALL: &[Entry] = &[
     entry!(matmul::MATMUL, timings: matmul::timings),
     entry!(pack::PACK),
     entry!(penalties::PENALTIES),
+    entry!(probe_dot4::PROBE_DOT4),
+    entry!(probe_fma::PROBE_FMA),
+    entry!(probe_stream::PROBE_STREAM),
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];

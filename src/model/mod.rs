@@ -17,6 +17,7 @@ pub mod tensors;
 pub mod texts;
 pub mod warm;
 pub mod weights;
+pub mod work;
 
 pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};

@@ -1,4 +1,4 @@
-//! The engine: how tokens are drawn, and who gets his turn when.
+//! The engine: how tokens are drawn, who gets his turn when, and what a profile tells.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -6,3 +6,4 @@ mod common;
 mod sampling;
 mod scheduler;
 mod thread;
+mod trial;

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::args::BenchArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
 /// Runs large language models on any GPU.
@@ -48,6 +49,8 @@ pub struct GlobalArgs {
 pub enum Command {
     /// Answer one prompt
     Run(Box<RunArgs>),
+    /// Measure how fast a model runs
+    Bench(Box<BenchArgs>),
     /// List the adapters that a model could run on
     Devices {
         /// One JSON array instead of a table
@@ -328,9 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_run_has_an_environment_form() {
+    fn every_option_has_an_environment_form() {
         let command = Cli::command();
-        let run = command.find_subcommand("run").unwrap();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = [
             "list_devices",
@@ -338,12 +340,13 @@ mod tests {
             "hf_repo",
             "hf_file",
             "words",
+            "reference",
             "help",
         ];
-        for arg in run
-            .get_arguments()
-            .filter(|arg| !exempt.contains(&arg.get_id().as_str()))
-        {
+        let options = ["run", "bench"]
+            .into_iter()
+            .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
+        for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {
             let name = arg.get_id().as_str().to_uppercase();
             let env = arg.get_env().map(|env| env.to_string_lossy().into_owned());
             assert_eq!(env, Some(format!("NELUMBO_{name}")), "{name}");

@@ -13,6 +13,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("-hf", "--hf-repo"),
     ("-hff", "--hf-file"),
     ("-ngl", "--gpu-layers"),
+    ("-np", "--parallel"),
     ("-sys", "--system"),
 ];
 

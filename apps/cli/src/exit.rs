@@ -75,7 +75,9 @@ impl Failure {
     /// What the user can do next, where the message does not say it already.
     fn hint(&self) -> Option<&'static str> {
         match self {
-            Failure::Usage(_) => Some("`nelumbo --help` and `nelumbo run --help` list the options"),
+            Failure::Usage(_) => {
+                Some("`nelumbo --help` and `nelumbo COMMAND --help` list the options")
+            }
             Failure::Engine(Error::ModelNotFound { .. }) => Some(
                 "`nelumbo ls` lists local models, `nelumbo pull smollm2-135m` downloads a small one",
             ),

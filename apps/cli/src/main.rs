@@ -1,7 +1,8 @@
-//! The `nelumbo` command: `run`, `devices`, `pull`, `ls`.
+//! The `nelumbo` command: `run`, `bench`, `devices`, `pull`, `ls`.
 
 mod args;
 mod argv;
+mod bench;
 mod date;
 mod devices;
 mod exit;
@@ -59,26 +60,34 @@ fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap:
         .mut_args(|arg| arg.hide_env_values(true))
         .mut_subcommands(|sub| sub.mut_args(|arg| arg.hide_env_values(true)));
     let matches = command.try_get_matches_from(argv::normalise(argv))?;
-    let given = matches
-        .subcommand_matches("run")
-        .map(given)
-        .unwrap_or_default();
+    let given = match matches.subcommand() {
+        Some(("run", run)) => given(run),
+        Some(("bench", bench)) => Given {
+            model: on_line(bench, "model"),
+            ..Given::default()
+        },
+        _ => Given::default(),
+    };
     Ok((Cli::from_arg_matches(&matches)?, given))
 }
 
 fn given(run: &ArgMatches) -> Given {
-    let on_line = |id| run.value_source(id) == Some(ValueSource::CommandLine);
     Given {
-        model: on_line("model"),
-        prompt: on_line("prompt"),
-        file: on_line("file"),
+        model: on_line(run, "model"),
+        prompt: on_line(run, "prompt"),
+        file: on_line(run, "file"),
     }
+}
+
+fn on_line(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
     let global = &cli.global;
     match cli.command {
         Command::Run(args) => run::run(*args, global, given),
+        Command::Bench(args) => bench::bench(*args, global, given.model),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
         Command::Pull { reference } => models::pull(&reference, global),
         Command::Ls { json } => models::ls::ls(json, global),

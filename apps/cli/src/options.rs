@@ -4,7 +4,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nelumbo::gpu::{Backend, Selection};
 
-use crate::args::{ActivationType, BackendArgs, BackendName, CacheType, Format, RunArgs, WeightType};
+use crate::args::{
+    ActivationType, BackendArgs, BackendName, CacheType, DeviceArgs, Format, RunArgs, WeightType,
+};
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
 use crate::values::Bias;
@@ -27,11 +29,28 @@ pub struct RunOptions {
     /// Candidates to report for each token.
     pub logprobs: Option<usize>,
     pub format: Format,
+    pub device: DeviceOptions,
+}
+
+/// Where a model runs, and in which types.
+#[derive(Debug, Clone)]
+pub struct DeviceOptions {
+    pub selection: Selection,
     pub weights: WeightType,
     pub activations: ActivationType,
     /// Of keys and of values.
     pub cache_type: CacheType,
-    pub selection: Selection,
+}
+
+impl DeviceOptions {
+    pub fn new(args: &DeviceArgs) -> DeviceOptions {
+        DeviceOptions {
+            selection: selection(args),
+            weights: args.weights,
+            activations: args.activations,
+            cache_type: args.cache_type_k,
+        }
+    }
 }
 
 /// How the next token is chosen.
@@ -84,14 +103,7 @@ impl RunOptions {
             sampling: sampling(args),
             logprobs: args.output.logprobs.map(|k| k as usize),
             format: args.output.format,
-            weights: args.device.weights,
-            activations: args.device.activations,
-            cache_type: args.device.cache_type_k,
-            selection: Selection {
-                backend: backend(&args.device.backend),
-                device: args.device.device.map(|index| index as usize),
-                allow_software: args.device.allow_software,
-            },
+            device: DeviceOptions::new(&args.device),
         })
     }
 }
@@ -123,6 +135,15 @@ fn sampling(args: &RunArgs) -> Sampling {
     }
 }
 
+/// The adapters that may be used.
+fn selection(args: &DeviceArgs) -> Selection {
+    Selection {
+        backend: backend(&args.backend),
+        device: args.device.map(|index| index as usize),
+        allow_software: args.allow_software,
+    }
+}
+
 /// The pinned backend by the library's name for it.
 pub fn backend(args: &BackendArgs) -> Option<Backend> {
     args.backend.map(|name| match name {
@@ -135,12 +156,9 @@ pub fn backend(args: &BackendArgs) -> Option<Backend> {
 
 /// Flags that cannot be honoured together, or not yet: named, never ignored.
 fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
-    let problem = if args.device.hf_repo.is_some() || args.device.hf_file.is_some() {
-        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
-    } else if args.prompt.raw && args.prompt.system.is_some() {
+    refuse_device(&args.device)?;
+    let problem = if args.prompt.raw && args.prompt.system.is_some() {
         "--raw and --system: without the chat template there is no place for a system message"
-    } else if args.device.cache_type_k != args.device.cache_type_v {
-        "--cache-type-k and --cache-type-v: keys and values have the same type so far"
     } else if args.output.logprobs.is_some() && args.output.format == Format::Text {
         "--logprobs needs --format json: the text has no room for them"
     } else {
@@ -149,9 +167,21 @@ fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
     Err(Failure::Usage(problem.to_owned()))
 }
 
+/// The same of the flags about device and memory.
+pub fn refuse_device(args: &DeviceArgs) -> Result<(), Failure> {
+    let problem = if args.hf_repo.is_some() || args.hf_file.is_some() {
+        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
+    } else if args.cache_type_k != args.cache_type_v {
+        "--cache-type-k and --cache-type-v: keys and values have the same type so far"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(problem.to_owned()))
+}
+
 /// Flags that are accepted from habit: told once what they mean here.
-pub fn explain(args: &RunArgs) {
-    if args.device.gpu_layers.is_some() {
+pub fn explain(args: &DeviceArgs) {
+    if args.gpu_layers.is_some() {
         say("note: --gpu-layers (-ngl) has no effect: every layer runs on the device");
     }
 }
@@ -188,7 +218,7 @@ mod tests {
              --logit-bias 6=-2 -s 9 --ignore-eos --stop A -r B --logprobs 20 --format json \
              --weights f16 -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
         );
-        assert!(o.raw && o.ignore_eos && o.selection.allow_software);
+        assert!(o.raw && o.ignore_eos && o.device.selection.allow_software);
         assert_eq!(
             (o.max_tokens, o.ctx_size, o.batch_size),
             (Some(5), Some(512), Some(16))
@@ -197,9 +227,9 @@ mod tests {
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
         );
-        assert_eq!((o.weights, o.cache_type), (WeightType::F16, CacheType::F32));
+        assert_eq!((o.device.weights, o.device.cache_type), (WeightType::F16, CacheType::F32));
         assert_eq!(
-            (o.selection.backend, o.selection.device),
+            (o.device.selection.backend, o.device.selection.device),
             (Some(Backend::Gl), Some(1))
         );
         let s = o.sampling;
@@ -223,7 +253,7 @@ mod tests {
         assert_eq!(options("--temperature 0.5").sampling.temperature, 0.5);
         assert_eq!(options("-sys short").system.as_deref(), Some("short"));
         assert_eq!(
-            options("--cache-type-k f32 -ctv f32").cache_type,
+            options("--cache-type-k f32 -ctv f32").device.cache_type,
             CacheType::F32
         );
         assert_eq!(options("--repeat-last-n 0").sampling.repeat_last_n, Some(0));

@@ -31,7 +31,7 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     if args.device.list_devices {
         return devices::devices(false, options::backend(&args.device.backend));
     }
-    options::explain(&args);
+    options::explain(&args.device);
     let mut options = RunOptions::new(&args)?;
     let (reference, words) = prompt::split_model(args.model, args.words)?;
     if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {

@@ -22,7 +22,7 @@ use crate::date;
 use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
 use crate::models::Progress;
-use crate::options::{self, RunOptions};
+use crate::options::{self, DeviceOptions, RunOptions};
 use crate::output::{Answer, Device, Memory, Timings, Usage};
 use crate::run::Answers;
 
@@ -49,7 +49,7 @@ pub fn open(
     quiet: bool,
 ) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(options, pipelines)?;
+    let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
@@ -71,7 +71,7 @@ pub fn open(
         let context_limit = engine.servable_len();
         Ok((engine, (texts, gpu, memory, context_limit)))
     })?;
-    let pinned = options.selection.device.is_some() || options.selection.allow_software;
+    let pinned = options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
         say(&format!(
             "note: no GPU found; running on the CPU with {}",
@@ -89,35 +89,42 @@ pub fn open(
     })
 }
 
-fn load_options(options: &RunOptions, pipelines: Option<PathBuf>) -> Result<LoadOptions, Failure> {
+/// The library's form of the flags about device and memory; compiled pipelines are kept in the folder
+/// `pipelines`.
+pub fn load_options(
+    device: &DeviceOptions,
+    ctx_size: Option<usize>,
+    batch_size: Option<usize>,
+    pipelines: Option<PathBuf>,
+) -> Result<LoadOptions, Failure> {
     let kept = switch("NELUMBO_PIPELINE_CACHE")?.unwrap_or(true);
     let pipelines = pipelines.filter(|_| kept).map(|folder| PipelineFolder {
         folder,
         shaders: shader_hash(),
     });
-    let weights = match options.weights {
+    let weights = match device.weights {
         WeightType::Q8 => "q8",
         WeightType::F16 => "f16",
     };
     Ok(LoadOptions {
         open: OpenOptions {
-            selection: options.selection.clone(),
+            selection: device.selection.clone(),
             pipelines,
             ..OpenOptions::from_env()?
         },
         weights: Format::from_name(weights)
             .expect("the library has every format that the flag offers"),
-        kv_format: match options.cache_type {
+        kv_format: match device.cache_type {
             CacheType::F16 => KvFormat::F16,
             CacheType::F32 => KvFormat::F32,
         },
-        activations: match options.activations {
+        activations: match device.activations {
             ActivationType::Auto => None,
             ActivationType::Q8 => Some(Activations::Q8),
             ActivationType::F32 => Some(Activations::F32),
         },
-        ctx_size: options.ctx_size,
-        batch_size: options.batch_size,
+        ctx_size,
+        batch_size,
         ..LoadOptions::default()
     })
 }

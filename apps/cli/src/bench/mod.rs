@@ -1,0 +1,171 @@
+//! `nelumbo bench`: how fast a model runs, in the tests and columns of llama-bench.
+
+pub mod args;
+mod counts;
+mod format;
+mod machine;
+mod measure;
+mod plan;
+mod profile;
+mod row;
+mod stats;
+
+use std::path::{Path, PathBuf};
+
+use nelumbo::engine::Engine;
+use nelumbo::kernels::peaks::Peaks;
+use nelumbo::{LoadOptions, Model};
+use serde_json::json;
+
+use crate::args::GlobalArgs;
+use crate::exit::{Failure, say};
+use crate::models::cache::Cache;
+use crate::models::{self, Progress};
+use crate::options::DeviceOptions;
+use crate::output::print_line;
+use crate::{devices, options, prompt, session};
+use args::{BenchArgs, Output};
+use machine::Machine;
+use plan::Test;
+use row::Row;
+
+/// Everything from the arguments to the last line on stderr. `model_given`: `-m` stands on the
+/// command line itself.
+pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<(), Failure> {
+    if args.device.list_devices {
+        return devices::devices(false, options::backend(&args.device.backend));
+    }
+    options::explain(&args.device);
+    options::refuse_device(&args.device)?;
+    let tests = if args.profile {
+        plan::profiled(&args)?
+    } else {
+        plan::tests(&args)?
+    };
+    // without a home folder there is none for pipelines either: they are compiled each time
+    let cache = Cache::locate(global.cache_dir.as_deref()).ok();
+    let load = load_options(&args, cache.map(|cache| cache.pipelines()))?;
+    if let Some(limit) = load.ctx_size {
+        plan::check_context(&tests, limit)?;
+    }
+    let model = models::resolve(&model_reference(&args, model_given)?, global)?;
+
+    let (mut engine, peaks) = open(&model.path, &load, &args, &tests, global.quiet)?;
+    if args.profile {
+        return print_profile(&mut engine, tests[0].tokens(), &args, global.quiet);
+    }
+    let peaks = peaks.expect("measured where tests are run");
+    let machine = Machine::of(engine.decoder().gpu().report());
+    let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
+    let mut rows = Vec::new();
+    for tests in tests.chunk_by(|a, b| a.depth == b.depth) {
+        let mut progress = progress(args.repetitions, global.quiet);
+        let samples = measure::at_one_depth(&mut engine, tests, args.repetitions, &mut progress)?;
+        for (test, samples) in tests.iter().zip(samples) {
+            let bytes = engine.decoder().gpu().counters().buffer_bytes;
+            let least = row::least(&engine, test);
+            let row = Row::new((&machine, &about), test, samples, least, &peaks, bytes);
+            if args.output == Output::Jsonl {
+                print_line(&format::json_line(&row))?;
+            }
+            rows.push(row);
+        }
+    }
+    match args.output {
+        Output::Md => print_line(&format::markdown(&rows))?,
+        Output::Json => print_line(&format::json(&rows))?,
+        Output::Csv => print_line(&format::csv(&rows))?,
+        Output::Jsonl => {}
+    }
+    if !global.quiet {
+        say(&machine.footer(&peaks, args.repetitions));
+    }
+    Ok(())
+}
+
+fn model_reference(args: &BenchArgs, given: bool) -> Result<std::ffi::OsString, Failure> {
+    if given && args.reference.is_some() {
+        return Err(Failure::Usage("two models: MODEL and -m".to_owned()));
+    }
+    let model = args.reference.clone().or(args.model.clone());
+    Ok(prompt::split_model(model, Vec::new())?.0)
+}
+
+fn load_options(args: &BenchArgs, pipelines: Option<PathBuf>) -> Result<LoadOptions, Failure> {
+    session::load_options(
+        &DeviceOptions::new(&args.device),
+        args.ctx_size.map(|n| n as usize),
+        args.batch_size.map(|n| n as usize),
+        pipelines,
+    )
+}
+
+/// The model behind an engine; before it, unless a profile is asked for, what the adapter does at
+/// best.
+fn open(
+    path: &Path,
+    load: &LoadOptions,
+    args: &BenchArgs,
+    tests: &[Test],
+    quiet: bool,
+) -> Result<(Engine, Option<Peaks>), Failure> {
+    let peaks = if args.profile {
+        None
+    } else {
+        note(quiet, "measuring what the adapter does at best");
+        Some(measure::peaks(&load.open)?)
+    };
+    note(quiet, &format!("loading {}", file_name(path)));
+    let mut bar = None;
+    let model = Model::load(path, load, &mut |done, all| {
+        bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet))
+            .at(done);
+    })?;
+    plan::check_context(tests, model.decoder.max_model_len())?;
+    Ok((Engine::new(model.decoder)?, peaks))
+}
+
+/// The last part of a path: where the file lies says nothing about a result.
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+fn note(quiet: bool, what: &str) {
+    if !quiet {
+        say(&format!("bench: {what}"));
+    }
+}
+
+/// Tells every run on stderr.
+fn progress(repetitions: u32, quiet: bool) -> impl FnMut(&Test, u32, Option<f64>) {
+    move |test, run, speed| {
+        let name = test.name();
+        match speed {
+            None => note(quiet, &format!("{name}: warming up")),
+            Some(speed) => note(
+                quiet,
+                &format!("{name}: {run}/{repetitions}: {speed:.2} t/s"),
+            ),
+        }
+    }
+}
+
+fn print_profile(
+    engine: &mut Engine,
+    tokens: usize,
+    args: &BenchArgs,
+    quiet: bool,
+) -> Result<(), Failure> {
+    note(
+        quiet,
+        &format!("profiling a prompt of {tokens} tokens and a step"),
+    );
+    let machine = Machine::of(engine.decoder().gpu().report());
+    let runs = profile::profile(engine, tokens)?;
+    if args.output == Output::Json {
+        let runs: Vec<_> = runs.iter().map(profile::Profiled::json).collect();
+        return print_line(&json!({ "machine": machine, "runs": runs }).to_string());
+    }
+    print_line(&runs.map(|run| run.table()).join("\n"))
+}

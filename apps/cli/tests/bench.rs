@@ -1,0 +1,243 @@
+//! `nelumbo bench`: its results with a real model, what it refuses, and how the build knows its
+//! commit. `NELUMBO_TEST_MODEL` names the model file, as in `run.rs`.
+
+#[path = "../commit.rs"]
+mod commit;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+use support::{Ended, World, finish};
+
+/// The model, or `None` where there is none and none is required.
+fn model() -> Option<PathBuf> {
+    let model = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from);
+    assert!(
+        model.is_some() || std::env::var_os("REQUIRE_GPU").is_none(),
+        "NELUMBO_TEST_MODEL is not set: run scripts/test.sh"
+    );
+    model
+}
+
+/// One at a time, so that they do not wait for each other's kernels to be compiled.
+fn bench(model: &Path, args: &[&str]) -> Ended {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    finish(World::new().command(&["bench"]).arg(model).args(args))
+}
+
+#[test]
+fn rows_are_complete_and_agree_with_themselves() {
+    let Some(model) = model() else { return };
+    let args = ["-p", "8", "-n", "2", "-d", "0,4", "-r", "1", "-c", "64"];
+    let ended = bench(&model, &[&args[..], &["-o", "json"]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let rows: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
+    let names: Vec<&str> = rows
+        .iter()
+        .map(|row| row["test"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["pp8", "tg2", "pp8 @ d4", "tg2 @ d4"]);
+    let wanted = "build_commit build_version wgpu_version os cpu_info adapter_name adapter_vendor \
+                  adapter_type backend driver driver_info model_filename model_type model_size \
+                  model_n_params n_batch n_ubatch type_k type_v n_parallel n_prompt n_gen n_depth test \
+                  warmup reps avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts bytes_moved \
+                  roofline_pct peak_bytes adapter commit";
+    for row in &rows {
+        for key in wanted.split_whitespace() {
+            assert!(!row[key].is_null(), "{key} of {row}");
+        }
+        let number = |key: &str| row[key].as_f64().unwrap();
+        for key in [
+            "avg_ts",
+            "avg_ns",
+            "bytes_moved",
+            "roofline_pct",
+            "peak_stream_bytes_s",
+        ] {
+            assert!(number(key) > 0.0, "{key} of {row}");
+        }
+        let tokens = number("n_prompt") + number("n_gen");
+        let from_time = tokens * 1e9 / row["samples_ns"][0].as_f64().unwrap();
+        assert!((from_time / number("avg_ts") - 1.0).abs() < 1e-9, "{row}");
+        assert_eq!(row["adapter"], row["adapter_name"]);
+        assert_eq!(row["commit"], row["build_commit"]);
+        assert_eq!(row["stddev_ts"].as_f64(), Some(0.0), "of one sample");
+        // nothing can be faster than its bytes; twice, since other programs slow a peak as well
+        assert!(number("roofline_pct") < 200.0, "{row}");
+        assert!(number("peak_bytes") > number("model_size"), "{row}");
+    }
+    let bytes = |i: usize| rows[i]["bytes_moved"].as_f64().unwrap();
+    let size = rows[0]["model_size"].as_f64().unwrap();
+    // a step reads all weights once, a deeper one more keys; eight tokens of a prompt are one step
+    assert!(
+        bytes(1) > 1.9 * size && bytes(1) < 2.1 * size,
+        "{}",
+        bytes(1)
+    );
+    assert!(bytes(3) > bytes(1) && bytes(0) < bytes(1));
+    assert!(
+        ended.stderr.contains("wgpu ") && ended.stderr.contains("GB/s"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_profile_tells_every_kernel_of_a_prompt_and_of_a_step() {
+    let Some(model) = model() else { return };
+    let args = [
+        "--profile",
+        "-p",
+        "20",
+        "-b",
+        "16",
+        "-c",
+        "64",
+        "-o",
+        "json",
+        "-q",
+    ];
+    let ended = bench(&model, &args);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let runs = object["runs"].as_array().unwrap();
+    assert_eq!(
+        (&runs[0]["run"], &runs[1]["run"]),
+        (&"prefill".into(), &"decode".into())
+    );
+    for (run, steps) in runs.iter().zip([2.0, 1.0]) {
+        let rows = run["rows"].as_array().unwrap();
+        let sum = |kernel: &str, key: &str| -> f64 {
+            let of = rows.iter().filter(|row| row["kernel"] == kernel);
+            of.map(|row| row[key].as_f64().unwrap()).sum()
+        };
+        // four matrices a layer, and the head once
+        let layers = sum("rope", "count") / steps;
+        assert!(layers >= 1.0 && sum("rope", "per_layer") == 1.0, "{run}");
+        assert_eq!(sum("matmul", "count"), 4.0 * layers * steps + 1.0, "{run}");
+        let all: f64 = rows
+            .iter()
+            .map(|row| row["total_ns"].as_f64().unwrap())
+            .sum();
+        assert!(
+            all > 0.0 && all == run["total_ns"].as_f64().unwrap(),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_names_the_flag() {
+    for (args, part) in [
+        (&["bench", "m", "-p", "abc"][..], "--n-prompt"),
+        (&["bench", "m", "-p", ""], "--n-prompt"),
+        (&["bench", "m", "-d", "1,,2"], "--n-depth"),
+        (&["bench", "m", "-n", "9-1"], "--n-gen"),
+        (&["bench", "m", "-r", "0"], "--repetitions"),
+        (&["bench", "m", "-o", "xml"], "--output"),
+        (&["bench", "m", "-np", "2"], "one sequence at a time"),
+        (&["bench", "m", "-p", "0", "-n", "0"], "nothing to time"),
+        (&["bench", "m", "--profile", "-o", "csv"], "--profile"),
+        (&["bench", "m", "-ctk", "f32"], "--cache-type-v"),
+        (&["bench", "m", "-m", "n"], "two models"),
+        (&["bench"], "no model"),
+    ] {
+        let ended = finish(&mut World::new().command(args));
+        assert_eq!(ended.code, Some(2), "{args:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(part), "{args:?}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{args:?}");
+    }
+    let mut command = World::new().command(&["bench", "m"]);
+    let ended = finish(command.env("NELUMBO_N_DEPTH", "x"));
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("--n-depth"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_depth_beyond_the_context_is_refused_before_anything_is_timed() {
+    for args in [
+        &["bench", "m", "-d", "999999", "-c", "64"][..],
+        &["bench", "m", "-p", "65", "-c", "64"],
+        &["bench", "m", "--profile", "-p", "64", "-c", "64"],
+    ] {
+        let ended = finish(&mut World::new().command(args));
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(2), ""),
+            "{args:?}"
+        );
+        assert!(ended.stderr.contains("--ctx-size"), "{}", ended.stderr);
+    }
+    // how long a context is where none is asked for, only the model tells
+    let Some(model) = model() else { return };
+    let ended = bench(&model, &["-d", "999999"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    assert!(
+        ended.stderr.contains("there are 8192") && !ended.stderr.contains("warming up"),
+        "{}",
+        ended.stderr
+    );
+}
+
+const ID: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A folder with these files.
+fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn the_commit_is_found_however_git_keeps_it() {
+    let head = (".git/HEAD", "ref: refs/heads/a/b\n");
+    let packed = format!(
+        "# pack-refs\n{} refs/heads/a\n{ID} refs/heads/a/b\n",
+        "9".repeat(40)
+    );
+    let id = format!("{ID}\n");
+    let shared = [
+        (".git/worktrees/w/HEAD", "ref: refs/heads/a/b"),
+        (".git/worktrees/w/commondir", "../.."),
+        (".git/refs/heads/a/b", &id),
+        ("w/.git", "gitdir: ../.git/worktrees/w\n"),
+    ];
+    for (files, root, watched) in [
+        (vec![head, (".git/refs/heads/a/b", id.as_str())], "", 2),
+        (vec![head, (".git/packed-refs", packed.as_str())], "", 2),
+        (vec![(".git/HEAD", id.as_str())], "", 1),
+        (shared.to_vec(), "w", 2),
+    ] {
+        let folder = tree(&files);
+        let found = commit::head(&folder.path().join(root));
+        assert_eq!(found.commit, ID[..12], "{files:?}");
+        assert_eq!(found.files.len(), watched, "{files:?}: {:?}", found.files);
+        assert!(found.files.iter().all(|file| file.is_file()));
+    }
+}
+
+#[test]
+fn without_a_commit_it_is_unknown() {
+    for files in [
+        vec![("README.md", "")],
+        vec![(".git", "no such line")],
+        vec![(".git", "gitdir: /nowhere/at/all")],
+        vec![(".git/HEAD", "ref: refs/heads/new")],
+        vec![(
+            ".git/HEAD",
+            "not hexadecimal, but of more than forty letters",
+        )],
+        vec![(".git/HEAD", "0123")],
+    ] {
+        let folder = tree(&files);
+        assert_eq!(commit::head(folder.path()).commit, "unknown", "{files:?}");
+    }
+}

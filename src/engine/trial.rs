@@ -1,0 +1,142 @@
+//! A sequence that is fed by hand, beside the queue of requests: what benches time.
+//!
+//! The steps are those that requests get: the same batches through the same runner, the token drawn
+//! on the device and read back. What is left out is the queue, which costs microseconds. A trial can
+//! be taken back to an earlier length, so that a context is computed once and gone on from often.
+
+use super::Engine;
+use super::batch::{Batch, Row};
+use super::request::Sampling;
+use crate::error::{Error, Result};
+use crate::gpu::Profile;
+use crate::kv::{PAGE_SIZE, PageId};
+use crate::model::step::{HeadRows, Span};
+
+/// Tokens whose keys and values are in the cache, and pages for more. Ends when dropped.
+pub struct Trial<'a> {
+    engine: &'a mut Engine,
+    pages: Vec<PageId>,
+    len: usize,
+}
+
+impl Engine {
+    /// An empty sequence with room for `room` tokens.
+    ///
+    /// # Errors
+    /// [`Error::RequestTooLong`] when the context does not hold them, [`Error::Request`] while
+    /// requests are in flight.
+    pub fn trial(&mut self, room: usize) -> Result<Trial<'_>> {
+        if room > self.servable_len() {
+            return Err(Error::RequestTooLong {
+                tokens: room,
+                limit: self.servable_len(),
+            });
+        }
+        if !self.is_idle() {
+            return Err(Error::request("trial", "requests are in flight"));
+        }
+        let mut pages = Vec::new();
+        let grown = self
+            .scheduler
+            .pool()
+            .extend(&mut pages, room.div_ceil(PAGE_SIZE));
+        assert!(grown, "an idle pool holds any sequence of servable length");
+        Ok(Trial {
+            engine: self,
+            pages,
+            len: 0,
+        })
+    }
+}
+
+impl Trial<'_> {
+    /// Tokens fed so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets all tokens from `len` on.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn rewind(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} of {} tokens", self.len);
+        self.len = len;
+    }
+
+    /// Computes `tokens` in as few steps as a request would, and returns the likeliest token after
+    /// the last one.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// Without tokens, and when they do not fit.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<u32> {
+        let room = self.pages.len() * PAGE_SIZE - self.len;
+        assert!(
+            (1..=room).contains(&tokens.len()),
+            "{} tokens, room for {room}",
+            tokens.len()
+        );
+        let end = self.len + tokens.len();
+        let greedy = Sampling::default();
+        let longest = self.engine.decoder().max_batched_tokens();
+        let mut drawn = None;
+        for chunk in tokens.chunks(longest) {
+            let is_last = self.len + chunk.len() == end;
+            let span = Span {
+                tokens: chunk,
+                first_position: self.len,
+                pages: &self.pages,
+                head_rows: if is_last {
+                    HeadRows::Last
+                } else {
+                    HeadRows::None
+                },
+            };
+            let row = Row {
+                sampling: &greedy,
+                window: &[],
+                position: end,
+                logprobs: 0,
+            };
+            let batch = Batch {
+                spans: vec![span],
+                rows: is_last.then_some(row).into_iter().collect(),
+            };
+            drawn = self.engine.runner.execute(&batch)?.pop();
+            self.len += chunk.len();
+        }
+        Ok(drawn.expect("the last step draws a token").token)
+    }
+
+    /// Where the time of `work` goes, by kernel. It takes longer than it would unwatched.
+    ///
+    /// # Errors
+    /// What `work` and the device report.
+    pub fn profile(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<Profile> {
+        self.recorder().start_profile()?;
+        let done = work(self);
+        let profile = self.recorder().take_profile()?;
+        done?;
+        Ok(profile.expect("started above"))
+    }
+
+    fn recorder(&mut self) -> &mut crate::gpu::Recorder {
+        self.engine.runner.decoder_mut().recorder()
+    }
+}
+
+impl Drop for Trial<'_> {
+    fn drop(&mut self) {
+        for &page in self.pages.iter().rev() {
+            self.engine.scheduler.pool().release(page);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How a [`Profile`] is made: timestamps around dispatches, and their way to the host.
+
+use crate::error::Result;
+use crate::gpu::device::Gpu;
+use crate::gpu::kernel::Variant;
+use crate::gpu::profile::{Profile, ProfileClock};
+use crate::gpu::tensor::{DType, Tensor};
+use crate::gpu::transfer::Readback;
+use std::time::Duration;
+
+/// Dispatches that fit one set of timestamps, two each.
+const STAMPED_DISPATCHES: usize = wgpu::QUERY_SET_MAX_QUERIES as usize / 2;
+
+/// A profile that is being made.
+pub(crate) struct Profiler {
+    profile: Profile,
+    stamps: Option<Stamps>,
+}
+
+/// Timestamps of the dispatches since the last submit.
+struct Stamps {
+    set: wgpu::QuerySet,
+    resolved: Tensor,
+    readback: Readback,
+    /// Nanoseconds of a tick.
+    period: f64,
+    open: Vec<Variant>,
+}
+
+impl Profiler {
+    pub fn asked_for_by_environment() -> bool {
+        std::env::var_os("NELUMBO_PROFILE").is_some_and(|v| v == "1")
+    }
+
+    pub fn new(gpu: &Gpu) -> Result<Profiler> {
+        let has = gpu
+            .device
+            .features()
+            .contains(wgpu::Features::TIMESTAMP_QUERY);
+        let stamps = has.then(|| Stamps::new(gpu)).transpose()?;
+        let clock = match stamps {
+            Some(_) => ProfileClock::Timestamps,
+            None => ProfileClock::Submits,
+        };
+        Ok(Profiler {
+            profile: Profile::new(clock),
+            stamps,
+        })
+    }
+
+    /// Whether dispatches have to be submitted one by one.
+    pub fn alone(&self) -> bool {
+        self.stamps.is_none()
+    }
+
+    pub fn add(&mut self, variant: Variant, time: Duration) {
+        self.profile.add(variant, time);
+    }
+
+    /// What a pass for one dispatch of `variant` is stamped with.
+    pub fn stamp(&mut self, variant: &Variant) -> Option<wgpu::ComputePassTimestampWrites<'_>> {
+        let stamps = self.stamps.as_mut()?;
+        let first = 2 * stamps.open.len() as u32;
+        stamps.open.push(*variant);
+        Some(wgpu::ComputePassTimestampWrites {
+            query_set: &stamps.set,
+            beginning_of_pass_write_index: Some(first),
+            end_of_pass_write_index: Some(first + 1),
+        })
+    }
+
+    /// Whether the next dispatch needs a submit first.
+    pub fn is_full(&self) -> bool {
+        let open = self.stamps.as_ref().map_or(0, |s| s.open.len());
+        open == STAMPED_DISPATCHES
+    }
+
+    /// Records that the timestamps come to the host.
+    pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
+        if let Some(stamps) = self.stamps.as_ref().filter(|s| !s.open.is_empty()) {
+            let resolved = &stamps.resolved.buffer.raw;
+            encoder.resolve_query_set(&stamps.set, 0..2 * stamps.open.len() as u32, resolved, 0);
+            stamps.readback.copy(encoder, &stamps.resolved);
+        }
+    }
+
+    /// Waits for what was resolved, and adds it up.
+    pub fn collect(&mut self, gpu: &Gpu) -> Result<()> {
+        let Some(stamps) = self.stamps.as_mut().filter(|s| !s.open.is_empty()) else {
+            return Ok(());
+        };
+        let open = std::mem::take(&mut stamps.open);
+        let ticks: Vec<u64> = stamps.readback.wait(gpu, bytemuck::pod_collect_to_vec)?;
+        for (variant, pair) in open.into_iter().zip(ticks.chunks_exact(2)) {
+            // a device that was reset in between may count from anew
+            let nanoseconds = pair[1].saturating_sub(pair[0]) as f64 * stamps.period;
+            self.profile
+                .add(variant, Duration::from_nanos(nanoseconds as u64));
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Profile {
+        self.profile
+    }
+
+    pub fn table(&self) -> String {
+        self.profile.table()
+    }
+}
+
+impl Stamps {
+    fn new(gpu: &Gpu) -> Result<Stamps> {
+        let count = 2 * STAMPED_DISPATCHES;
+        let set = gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: Some("profile"),
+            ty: wgpu::QueryType::Timestamp,
+            count: count as u32,
+        });
+        let bytes = 8 * count as u64;
+        let usage = wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC;
+        let resolved = gpu.buffer("timestamps", bytes, usage)?;
+        Ok(Stamps {
+            set,
+            resolved: Tensor::whole(resolved, DType::U32, &[2 * count]),
+            readback: Readback::new(gpu, bytes)?,
+            period: f64::from(gpu.queue.get_timestamp_period()),
+            open: Vec::new(),
+        })
+    }
+}
