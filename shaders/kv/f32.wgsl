@@ -9,3 +9,8 @@ fn kv_pack(value: vec2<f32>) -> KvPair {
 fn kv_unpack(oct: KvOct) -> mat2x4<f32> {
     return oct;
 }
+
+// Zeros instead of what nobody may see: it may be NaN.
+fn kv_seen(oct: KvOct, seen: bool) -> KvOct {
+    return mat2x4<f32>(select(vec4<f32>(0.0), oct[0], seen), select(vec4<f32>(0.0), oct[1], seen));
+}

@@ -85,7 +85,7 @@ impl Kernel {
     }
 }
 
-const MAX_PARTS: usize = 5;
+const MAX_PARTS: usize = 6;
 const MAX_OVERRIDES: usize = 6;
 
 /// Where composed WGSL will be compiled: browsers want extensions enabled by name, naga refuses that.

@@ -13,6 +13,7 @@ use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Epilogue};
 use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, rms_norm, rope};
@@ -136,11 +137,9 @@ impl Decoder {
         let limits = PlanLimits {
             geometry: self.kv.geometry(),
             tile_tokens: shape.tile_tokens(),
-            item_workgroups: shape.item_workgroups(),
-            wanted_workgroups: if self.gpu().is_software() { 4 } else { 256 },
+            item_teams: shape.item_teams(),
+            wanted_teams: if self.gpu().is_software() { 4 } else { 2048 },
             partial_slots: self.scratch.partials.shape()[0],
-            num_heads: self.config.num_heads,
-            scores_len: self.scratch.scores.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
     }
@@ -266,7 +265,7 @@ fn record_layer(
     );
     rope::record(rec, slabs, &s.qkv, n, &s.meta, step.rope_rows, &s.q);
     for round in &step.attention {
-        record_attention(rec, shape, slabs, round, s);
+        record_attention(rec, tuning, shape, slabs, round, s);
     }
     matmul::record(
         rec,
@@ -301,25 +300,35 @@ fn record_layer(
 
 fn record_attention(
     rec: &mut Recorder,
+    tuning: &Tuning,
     shape: &AttentionShape,
     slabs: &[KvSlab],
     round: &AttentionRound,
     s: &Scratch,
 ) {
-    let scratch = attention::Scratch {
-        scores: &s.scores,
-        partials: &s.partials,
-    };
     for (slab, &items) in slabs.iter().zip(&round.slabs) {
-        attention::record(rec, shape, slab, &s.q, &s.meta, items, scratch, &s.attended);
+        attention::record(
+            rec,
+            tuning,
+            shape,
+            slab,
+            &s.q,
+            &s.meta,
+            items,
+            &s.partials,
+            Output::Rows,
+            &s.attended,
+        );
     }
     attention_merge::record(
         rec,
+        tuning,
         shape,
         &s.meta,
         round.merge_at,
         round.merge_rows,
         &s.partials,
+        Output::Rows,
         &s.attended,
     );
 }

@@ -6,7 +6,7 @@ use super::decoder::DecoderOptions;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
-use crate::kernels::attention_plan::{scores_for, splits_for};
+use crate::kernels::attention_plan::splits_for;
 use crate::kv::pages_for;
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
@@ -23,7 +23,6 @@ pub(super) struct Scratch {
     pub qkv: Tensor,
     pub q: Tensor,
     pub attended: Tensor,
-    pub scores: Tensor,
     pub partials: Tensor,
     pub gated: Tensor,
     pub head_hidden: Tensor,
@@ -69,14 +68,10 @@ impl Scratch {
         };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
-        // up to 64 MiB of scores and 32 MiB of partial results, within a binding; at least what one
-        // token at the end of the longest sequence needs, at most what a step could use
+        // up to 32 MiB of partial results, within a binding; at least what one token at the end of
+        // the longest sequence needs, at most what a step could use
         let (last, shape) = (options.max_model_len - 1, attention_shape(config));
         let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
-        let token_scores = scores_for(last, config.num_heads);
-        let scores_len = ((room(64 << 20) / 4) as usize)
-            .min(n * token_scores)
-            .max(token_scores);
         let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
         let token_slots = splits_for(last);
         let slots = ((room(32 << 20) / slot_bytes) as usize)
@@ -95,7 +90,6 @@ impl Scratch {
             qkv: f32("qkv", n, config.qkv_rows())?,
             q: f32("q", n, config.q_width())?,
             attended: f32("attended", n, config.q_width())?,
-            scores: gpu.tensor("attention scores", DType::F32, &[scores_len])?,
             partials: gpu.tensor(
                 "attention partials",
                 DType::F32,
@@ -108,7 +102,7 @@ impl Scratch {
         })
     }
 
-    pub fn all(&self) -> [&Tensor; 12] {
+    pub fn all(&self) -> [&Tensor; 11] {
         [
             &self.meta,
             &self.hidden,
@@ -116,7 +110,6 @@ impl Scratch {
             &self.qkv,
             &self.q,
             &self.attended,
-            &self.scores,
             &self.partials,
             &self.gated,
             &self.head_hidden,
