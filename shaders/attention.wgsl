@@ -16,7 +16,8 @@
 // Parts    kv/*, attention/rows_*, attention/dims_*, attention/out_*, act/*, lib/team_*, lib/softmax,
 //          lib/attention_items
 //
-// Arrays have constant indices everywhere, and what is done for each four rows or each oct is written
+// Where a member has to be named by a literal (TEAM_SPELLED) all eight are written out, else looped over.
+// Arrays have constant indices, and what is done for each four rows or each oct is written
 // out under conditions that are constant: a loop with a bound on its count is not unrolled by every
 // driver, and an index that varies would put the array into memory.
 const ATTENTION_FOLD: u32 = 0xFFFFFFFFu;
@@ -41,7 +42,10 @@ alias AttentionKept = array<TeamKept, ROW_FOURS>;
 alias AttentionQueries = array<AttentionKept, HELD * 8u>;  // by dim of the own octs
 alias AttentionOct = array<mat2x4<f32>, ROW_FOURS * 4u>;   // eight dims of each row
 
-struct AttentionState { m: AttentionFours, l: AttentionFours, o: array<AttentionOct, HELD> }
+struct AttentionState {
+    m: AttentionFours, l: AttentionFours, o: array<AttentionOct, HELD>,
+    sum: AttentionFours, // of the page's p
+}
 
 fn attention_empty() -> AttentionState {
     var state: AttentionState;
@@ -112,14 +116,18 @@ fn attention_oct(scores: ptr<function, AttentionScores>, kept: ptr<function, Att
 }
 
 fn attention_octs(scores: ptr<function, AttentionScores>, kept: ptr<function, AttentionQueries>, held: u32, at: u32) {
-    attention_oct(scores, kept, held, 0u, at);
-    attention_oct(scores, kept, held, 1u, at);
-    attention_oct(scores, kept, held, 2u, at);
-    attention_oct(scores, kept, held, 3u, at);
-    attention_oct(scores, kept, held, 4u, at);
-    attention_oct(scores, kept, held, 5u, at);
-    attention_oct(scores, kept, held, 6u, at);
-    attention_oct(scores, kept, held, 7u, at);
+    if (TEAM_SPELLED) {
+        attention_oct(scores, kept, held, 0u, at);
+        attention_oct(scores, kept, held, 1u, at);
+        attention_oct(scores, kept, held, 2u, at);
+        attention_oct(scores, kept, held, 3u, at);
+        attention_oct(scores, kept, held, 4u, at);
+        attention_oct(scores, kept, held, 5u, at);
+        attention_oct(scores, kept, held, 6u, at);
+        attention_oct(scores, kept, held, 7u, at);
+    } else {
+        for (var member = 0u; member < 8u; member++) { attention_oct(scores, kept, held, member, at); }
+    }
 }
 
 fn attention_scores(kept: ptr<function, AttentionQueries>, at: u32) -> AttentionScores {
@@ -151,29 +159,35 @@ fn attention_add(state: ptr<function, AttentionState>, held: u32, p: AttentionFo
 }
 
 fn attention_key(state: ptr<function, AttentionState>, p: AttentionFours, at: u32, member: u32, seen: bool) {
+    (*state).sum[0] += p[0];
+    if (ROW_FOURS > 1u) { (*state).sum[ATTENTION_FOUR] += p[ATTENTION_FOUR]; }
     attention_add(state, 0u, p, at, member, seen);
     if (HELD > 1u) { attention_add(state, HELD / 2u, p, at, member, seen); }
     if (HELD > 2u) { attention_add(state, 1u % HELD, p, at, member, seen); attention_add(state, HELD - 1u, p, at, member, seen); }
 }
 
-fn attention_pick(p: array<array<vec4<f32>, 8>, ROW_FOURS>, key: u32) -> AttentionFours {
-    var picked: AttentionFours;
-    picked[0] = p[0][key];
-    picked[ATTENTION_FOUR] = p[ATTENTION_FOUR][key];
-    return picked;
+fn attention_heard(kept: AttentionKept, member: u32) -> AttentionFours {
+    var heard: AttentionFours;
+    heard[0] = team_from(kept[0], member);
+    if (ROW_FOURS > 1u) { heard[ATTENTION_FOUR] = team_from(kept[ATTENTION_FOUR], member); }
+    return heard;
 }
 
-// Eight neighbouring keys' p, and their values, one after another.
-fn attention_keys(state: ptr<function, AttentionState>, p: array<array<vec4<f32>, 8>, ROW_FOURS>, at: u32, member: u32, key: u32, last: u32) {
+// Eight neighbouring keys' values, one after another, by the p that the members keep.
+fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at: u32, member: u32, key: u32, last: u32) {
     let next = HEAD_DIM / 8u;
-    attention_key(state, attention_pick(p, 0u), at + 0u * next, member, key + 0u <= last);
-    attention_key(state, attention_pick(p, 1u), at + 1u * next, member, key + 1u <= last);
-    attention_key(state, attention_pick(p, 2u), at + 2u * next, member, key + 2u <= last);
-    attention_key(state, attention_pick(p, 3u), at + 3u * next, member, key + 3u <= last);
-    attention_key(state, attention_pick(p, 4u), at + 4u * next, member, key + 4u <= last);
-    attention_key(state, attention_pick(p, 5u), at + 5u * next, member, key + 5u <= last);
-    attention_key(state, attention_pick(p, 6u), at + 6u * next, member, key + 6u <= last);
-    attention_key(state, attention_pick(p, 7u), at + 7u * next, member, key + 7u <= last);
+    if (TEAM_SPELLED) {
+        attention_key(state, attention_heard(kept, 0u), at + 0u * next, member, key + 0u <= last);
+        attention_key(state, attention_heard(kept, 1u), at + 1u * next, member, key + 1u <= last);
+        attention_key(state, attention_heard(kept, 2u), at + 2u * next, member, key + 2u <= last);
+        attention_key(state, attention_heard(kept, 3u), at + 3u * next, member, key + 3u <= last);
+        attention_key(state, attention_heard(kept, 4u), at + 4u * next, member, key + 4u <= last);
+        attention_key(state, attention_heard(kept, 5u), at + 5u * next, member, key + 5u <= last);
+        attention_key(state, attention_heard(kept, 6u), at + 6u * next, member, key + 6u <= last);
+        attention_key(state, attention_heard(kept, 7u), at + 7u * next, member, key + 7u <= last);
+    } else {
+        for (var j = 0u; j < 8u; j++) { attention_key(state, attention_heard(kept, j), at + j * next, member, key + j <= last); }
+    }
 }
 
 fn attention_scale(state: ptr<function, AttentionState>, held: u32, row: u32, keep: vec4<f32>) {
@@ -196,12 +210,6 @@ fn attention_top(all: array<vec4<f32>, 8>) -> vec4<f32> {
 
 fn attention_weight(score: vec4<f32>, top: vec4<f32>, key: u32, position: vec4<u32>) -> vec4<f32> {
     return select(vec4<f32>(0.0), exp2(score - top), vec4<u32>(key) <= position);
-}
-
-// A page's sum of p, key by key.
-fn attention_sum(low: array<vec4<f32>, 8>, high: array<vec4<f32>, 8>) -> vec4<f32> {
-    let half = ((((((low[0] + low[1]) + low[2]) + low[3]) + low[4]) + low[5]) + low[6]) + low[7];
-    return (((((((half + high[0]) + high[1]) + high[2]) + high[3]) + high[4]) + high[5]) + high[6]) + high[7];
 }
 
 // Four rows meet a new maximum: what is there is rescaled.
@@ -335,18 +343,11 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
         }
         team_told();
 
-        var p_low: array<array<vec4<f32>, 8>, ROW_FOURS>;
-        var p_high: array<array<vec4<f32>, 8>, ROW_FOURS>;
-        p_low[0] = team_heard(low[0]);
-        p_high[0] = team_heard(high[0]);
-        state.l[0] = fma(state.l[0], keep, attention_sum(p_low[0], p_high[0]));
-        if (ROW_FOURS > 1u) {
-            p_low[ATTENTION_FOUR] = team_heard(low[ATTENTION_FOUR]);
-            p_high[ATTENTION_FOUR] = team_heard(high[ATTENTION_FOUR]);
-            state.l[ATTENTION_FOUR] = fma(state.l[ATTENTION_FOUR], keeps, attention_sum(p_low[ATTENTION_FOUR], p_high[ATTENTION_FOUR]));
-        }
-        attention_keys(&state, p_low, at, member, key, tile.last);
-        attention_keys(&state, p_high, at + HEAD_DIM, member, key + 8u, tile.last);
+        state.sum = AttentionFours();
+        attention_keys(&state, low, at, member, key, tile.last);
+        attention_keys(&state, high, at + HEAD_DIM, member, key + 8u, tile.last);
+        state.l[0] = fma(state.l[0], keep, state.sum[0]);
+        if (ROW_FOURS > 1u) { state.l[ATTENTION_FOUR] = fma(state.l[ATTENTION_FOUR], keeps, state.sum[ATTENTION_FOUR]); }
 
         if (tile.slot0 == ATTENTION_FOLD && (walked % 16u == 15u || walked + 1u == num_pages)) {
             attention_fold(&folded, &state, 0u);

@@ -2,6 +2,7 @@
 // from every invocation of the workgroup.
 override TEAM_SLOTS: u32 = 8u; // members in a workgroup
 override TEAM_KEPT: u32 = 8u;  // TEAM_SLOTS times the places of team_keep
+const TEAM_SPELLED: bool = false; // team_from takes any number
 
 var<workgroup> team_slots: array<vec4<f32>, TEAM_SLOTS>;
 var<workgroup> team_kept: array<vec4<f32>, TEAM_KEPT>;

@@ -1,6 +1,7 @@
 // Teams of eight, by subgroup broadcasts: a workgroup is one team of eight neighbours, and subgroups
 // have at least eight invocations in the order of their index. Call it in uniform control flow.
 const TEAM_SLOTS: u32 = 8u; // members in a workgroup
+const TEAM_SPELLED: bool = true; // team_from wants a literal
 
 // What the eight members of the team hold. `slot` is the own index, and everybody speaks.
 fn team_all(value: vec4<f32>, slot: u32, speaks: bool) -> array<vec4<f32>, 8> {
