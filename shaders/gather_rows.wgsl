@@ -1,16 +1,16 @@
 // Picks rows: the last token of each sequence, before the head.
 //   y[r, c] = x[rows[rows_at + r], c]
 //
-// Shapes   x: [x_rows, columns], y: [num_rows, columns] f32 in units of four; rows: the words of a
+// Shapes   x: [x_rows, columns], y: [num_rows, columns] words in units of four; rows: the words of a
 //          step. A row number beyond x is skipped.
 // Dispatch one invocation per four columns, in a folded grid.
 const GATHER_ROWS_WG: u32 = 64u;
 
 struct Params { num_rows: u32, rows_at: u32, columns: u32, x_rows: u32 }
 
-@group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(0) var<storage, read> x: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read> rows: array<u32>;
-@group(0) @binding(2) var<storage, read_write> y: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> y: array<vec4<u32>>;
 @group(1) @binding(0) var<uniform> params: Params;
 
 @compute @workgroup_size(GATHER_ROWS_WG)

@@ -288,6 +288,9 @@ fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
         "{variant}: HLSL"
     );
 
+    if variant.all_parts().any(|p| p.int64) {
+        return; // GLSL has no 64-bit integers of its own
+    }
     for version in [glsl::Version::Desktop(430), glsl::Version::new_gles(310)] {
         let options = glsl::Options {
             version,

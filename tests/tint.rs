@@ -119,7 +119,9 @@ fn tint_accepts_every_variant() {
         println!("skipped: {why}");
         return;
     }
-    let variants: Vec<Variant> = ALL.iter().flat_map(|entry| (entry.variants)()).collect();
+    // browsers have no 64-bit integers: there the other form is taken
+    let mut variants: Vec<Variant> = ALL.iter().flat_map(|entry| (entry.variants)()).collect();
+    variants.retain(|v| !v.all_parts().any(|p| p.int64));
     let temp = tempfile::tempdir().unwrap();
     let list = temp.path().join("manifest.json");
     let entries = manifest(temp.path(), &variants);

@@ -16,6 +16,8 @@ pub struct Caps {
     pub dot4: bool,
     /// Cooperative matrices in some configuration.
     pub coop: bool,
+    /// 64-bit integers.
+    pub int64: bool,
 }
 
 impl Caps {
@@ -25,10 +27,11 @@ impl Caps {
         f16: false,
         dot4: false,
         coop: false,
+        int64: false,
     };
 
     /// Keeps only what `allowed` names: a comma-separated list of `subgroup`, `f16`, `dot4`,
-    /// `coop`; empty or `none` keeps nothing. This is the value of `NELUMBO_CAPS`.
+    /// `coop`, `int64`; empty or `none` keeps nothing. This is the value of `NELUMBO_CAPS`.
     ///
     /// # Errors
     /// The first word that names no capability.
@@ -44,9 +47,10 @@ impl Caps {
                 "f16" => kept.f16 = self.f16,
                 "dot4" => kept.dot4 = self.dot4,
                 "coop" => kept.coop = self.coop,
+                "int64" => kept.int64 = self.int64,
                 other => {
                     return Err(format!(
-                        "\"{other}\" (known: subgroup, f16, dot4, coop, none)"
+                        "\"{other}\" (known: subgroup, f16, dot4, coop, int64, none)"
                     ));
                 }
             }
@@ -61,6 +65,7 @@ impl Caps {
             (self.f16, "f16"),
             (self.dot4, "dot4"),
             (self.coop, "coop"),
+            (self.int64, "int64"),
         ];
         all.iter()
             .filter(|(there, _)| *there)
@@ -89,6 +94,7 @@ mod tests {
         f16: true,
         dot4: true,
         coop: true,
+        int64: true,
     };
 
     #[test]
@@ -104,7 +110,7 @@ mod tests {
             })
         );
         assert_eq!(Caps::NONE.restrict("subgroup,f16"), Ok(Caps::NONE));
-        assert_eq!(FULL.restrict("subgroup,f16,dot4,coop"), Ok(FULL));
+        assert_eq!(FULL.restrict("subgroup,f16,dot4,coop,int64"), Ok(FULL));
     }
 
     #[test]

@@ -76,7 +76,10 @@ fn candidates_from(backends: &[Backend], first: usize) -> Vec<Candidate> {
 
 /// The features a device is asked for where the adapter has them.
 pub(crate) fn wanted_features() -> wgpu::Features {
-    wgpu::Features::SUBGROUP | wgpu::Features::SHADER_F16 | wgpu::Features::TIMESTAMP_QUERY
+    wgpu::Features::SUBGROUP
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::SHADER_INT64
+        | wgpu::Features::TIMESTAMP_QUERY
 }
 
 fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterReport {
@@ -92,6 +95,7 @@ fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterR
             f16: features.contains(wgpu::Features::SHADER_F16),
             dot4: backend != Backend::Gl,
             coop: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            int64: features.contains(wgpu::Features::SHADER_INT64),
         },
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         max_buffer_bytes: limits.max_buffer_size,

@@ -14,6 +14,8 @@ pub struct Part {
     pub source: &'static str,
     /// Whether it uses subgroup operations, which the web asks to be enabled by name.
     pub subgroups: bool,
+    /// Whether it uses 64-bit integers, which only native targets can have.
+    pub int64: bool,
 }
 
 impl PartialEq for Part {
@@ -32,13 +34,20 @@ impl std::hash::Hash for Part {
 #[macro_export]
 macro_rules! wgsl {
     ($name:literal) => {
-        $crate::wgsl!($name, subgroups: false)
+        $crate::wgsl!(@ $name, false, false)
     };
-    ($name:literal, subgroups: $subgroups:literal) => {
+    ($name:literal, subgroups: true) => {
+        $crate::wgsl!(@ $name, true, false)
+    };
+    ($name:literal, int64: true) => {
+        $crate::wgsl!(@ $name, false, true)
+    };
+    (@ $name:literal, $subgroups:literal, $int64:literal) => {
         $crate::gpu::Part {
             name: $name,
             source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name)),
             subgroups: $subgroups,
+            int64: $int64,
         }
     };
 }
@@ -85,7 +94,7 @@ impl Kernel {
     }
 }
 
-const MAX_PARTS: usize = 6;
+const MAX_PARTS: usize = 14;
 const MAX_OVERRIDES: usize = 6;
 
 /// Where composed WGSL will be compiled: browsers want extensions enabled by name, naga refuses that.

@@ -222,7 +222,7 @@ pub fn record(
     assert_eq!(width, shape.num_heads * shape.head_dim, "columns of q");
     let [slots, ..] = partials.dims::<3>();
     assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
-    output.check(shape, out);
+    output.check(tuning, shape, out);
     assert!(
         items.max_tokens <= shape.tile_tokens(),
         "items of {} tokens",
@@ -263,7 +263,7 @@ fn variant(
 ) -> (usize, Variant) {
     let (rows, rows_part) = &ROWS[shape.rows(tokens)];
     let (dims, dims_part) = &DIMS[shape.dims()];
-    // queries, then a page's largest scores and two keys' weights, four rows to a vec4
+    // places: queries, then a page's largest scores and two keys' weights, four rows to a vec4
     let places = rows / 4 * (dims / 8 + 3);
     let teams = match tuning.lanes {
         1 => 1,
@@ -276,8 +276,8 @@ fn variant(
         .part(format.part())
         .part(rows_part)
         .part(dims_part);
-    let variant = output.parts(tuning, teams, variant);
-    let variant = match tuning.lanes == 1 && tuning.subgroups {
+    let variant = output.parts(tuning, teams as u32 * 8, variant);
+    let variant = match tuning.shares() {
         true => variant,
         false => variant.set("TEAM_KEPT", (teams * 8 * places) as u32),
     };
@@ -290,7 +290,7 @@ pub fn variants() -> Vec<Variant> {
     for format in KvFormat::ALL {
         for (head_dim, tokens) in [(64, 1), (64, 8), (128, 1), (256, 1)] {
             for tuning in super::attention_output::tunings() {
-                for output in Output::ALL {
+                for output in [Output::Rows, Output::Records] {
                     let shape = AttentionShape {
                         num_heads: 3,
                         num_kv_heads: 1,

@@ -2,6 +2,7 @@
 //! in everything that no row may see.
 
 use super::Tuning;
+use super::activations::Activations;
 use super::attention::{self, ATTENTION, AttentionShape};
 use super::attention_batch::Batch;
 use super::attention_merge::{self, ATTENTION_MERGE};
@@ -9,6 +10,7 @@ use super::attention_output::{Output, tunings};
 use super::attention_plan::MergeRow;
 use super::case::{Case, CaseTensor, Data, U};
 use crate::kv::{KvFormat, KvSlab, PageGeometry};
+use crate::quant::GROUP;
 
 fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> AttentionShape {
     AttentionShape {
@@ -31,29 +33,21 @@ struct Mode {
 impl Mode {
     /// Number `i` of those that heads of `head_dim` can have.
     fn of(i: usize, head_dim: usize, partial_slots: usize) -> Mode {
-        let outputs = if head_dim.is_multiple_of(32) { 3 } else { 1 };
+        let all = tunings();
+        let output = match head_dim.is_multiple_of(GROUP) && !i.is_multiple_of(3) {
+            true => Output::Records,
+            false => Output::Rows,
+        };
         Mode {
-            tuning: tunings()[i % 3],
-            output: Output::ALL[(i + i / 3) % outputs],
+            tuning: all[(i + i / 3) % all.len()],
+            output,
             partial_slots,
         }
     }
 
-    /// Smallest subgroup it needs.
-    fn subgroup(self) -> u32 {
-        match self.tuning.subgroups {
-            true => self.tuning.subgroup_needed(),
-            false => 0,
-        }
-    }
-
     fn name(self) -> String {
-        format!(
-            "{:?} by {} lanes{}",
-            self.output,
-            self.tuning.lanes,
-            if self.tuning.subgroups { " sub" } else { "" }
-        )
+        let tuning = self.tuning.describe();
+        format!("{:?} {tuning}", self.output).to_lowercase()
     }
 }
 
@@ -219,8 +213,8 @@ fn case(
         .tensor(CaseTensor::f32("q", &[batch.num_tokens(), width], &batch.q))
         .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
         .tensor(partials)
-        .tensor(output_tensor(output, batch.num_tokens(), values, bounds))
-        .needs_subgroup(mode.subgroup());
+        .tensor(output_tensor(mode, batch.num_tokens(), values, bounds))
+        .needs(tuning);
     const NAMES: [[&str; 2]; 5] = [
         ["k0", "v0"],
         ["k1", "v1"],
@@ -261,13 +255,14 @@ fn case(
 
 /// The result of `tokens` rows as a case's tensor, from exact values `[tokens, width]` and the bound
 /// of each.
-fn output_tensor(output: Output, tokens: usize, values: Vec<f64>, bounds: Vec<f64>) -> CaseTensor {
+fn output_tensor(mode: Mode, tokens: usize, values: Vec<f64>, bounds: Vec<f64>) -> CaseTensor {
     let width = values.len() / tokens;
-    let dims = [tokens, output.words(width)];
-    let records = values.chunks(32).zip(bounds.chunks(32));
-    match output {
-        Output::Rows => CaseTensor::output_f32("out", &dims, values, bounds),
-        Output::RecordsF32 => {
+    let activations = mode.tuning.activations;
+    let dims = mode.output.dims(activations, tokens, width);
+    let records = values.chunks(GROUP).zip(bounds.chunks(GROUP));
+    match (mode.output, activations) {
+        (Output::Rows, _) => CaseTensor::output_f32("out", &dims, values, bounds),
+        (Output::Records, Activations::F32) => {
             let (mut all, mut all_bounds) = (Vec::new(), Vec::new());
             for (values, bounds) in records {
                 all.extend(values.iter().chain(&[0.0; 4]));
@@ -275,10 +270,10 @@ fn output_tensor(output: Output, tokens: usize, values: Vec<f64>, bounds: Vec<f6
             }
             CaseTensor::output_f32("out", &dims, all, all_bounds)
         }
-        Output::RecordsQ8 => {
+        (Output::Records, Activations::Q8) => {
             let words = vec![0; tokens * dims[1]];
             CaseTensor::output_u32("out", &dims, &words).judged(move |bytes| {
-                let records = values.chunks(32).zip(bounds.chunks(32));
+                let records = values.chunks(GROUP).zip(bounds.chunks(GROUP));
                 for (at, (record, (values, bounds))) in bytes.chunks(48).zip(records).enumerate() {
                     judge_q8(record, values, bounds).map_err(|e| format!("record {at}: {e}"))?;
                 }
@@ -418,8 +413,8 @@ fn merge_case(
         &shape.partials_dims(slots),
         &partials,
     ))
-    .tensor(output_tensor(output, num_rows, values, bounds))
-    .needs_subgroup(mode.subgroup())
+    .tensor(output_tensor(mode, num_rows, values, bounds))
+    .needs(tuning)
     .record(move |rec, t| {
         attention_merge::record(
             rec,

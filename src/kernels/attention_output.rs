@@ -1,50 +1,44 @@
-//! Where the result of attention goes, and the teams that bring it there: what the attention kernel
-//! and its merge share.
+//! Where the result of attention goes: what the attention kernel and its merge share.
 
 use super::Tuning;
+use super::activations::Activations;
 use super::attention::AttentionShape;
-use crate::gpu::{DType, Part, Tensor, Variant};
+use crate::gpu::{Part, Tensor, Variant};
+use crate::quant::GROUP;
 use crate::wgsl;
-
-static TEAM_SHARED: Part = wgsl!("lib/team_shared.wgsl");
-static TEAM_SUBGROUP: Part = wgsl!("lib/team_subgroup.wgsl", subgroups: true);
 
 static ROWS: Part = wgsl!("attention/out_rows.wgsl");
 static RECORDS: Part = wgsl!("attention/out_records.wgsl");
-static ACT_F32: Part = wgsl!("act/f32.wgsl");
-static ACT_Q8: Part = wgsl!("act/q8.wgsl");
-
-/// Columns of a record.
-const RECORD: usize = 32;
 
 /// How the result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// `[tokens, num_heads * head_dim]` f32.
     Rows,
-    /// Records of f32, for heads of a multiple of 32 dims: `[tokens, records, 36]` words.
-    RecordsF32,
-    /// Records of 8-bit integers, for heads of a multiple of 32 dims: `[tokens, records, 12]` words.
-    RecordsQ8,
+    /// Records of the tuning's activations, for heads of a multiple of 32 dims:
+    /// [`Activations::dims`] words.
+    Records,
 }
 
 impl Output {
-    pub(super) const ALL: [Output; 3] = [Output::Rows, Output::RecordsF32, Output::RecordsQ8];
-
-    /// Words of a token's result.
-    pub fn words(self, width: usize) -> usize {
-        match self {
-            Output::Rows => width,
-            Output::RecordsF32 => width / RECORD * 36,
-            Output::RecordsQ8 => width / RECORD * 12,
+    /// Records where a head's dims fill them, else rows.
+    pub fn of(shape: &AttentionShape) -> Output {
+        match shape.head_dim.is_multiple_of(GROUP) {
+            true => Output::Records,
+            false => Output::Rows,
         }
     }
 
-    /// The type of a result's elements.
-    pub fn dtype(self) -> DType {
+    /// Whether the next matmul can read it.
+    pub fn records(self) -> bool {
+        self == Output::Records
+    }
+
+    /// Shape of a tensor of words for `tokens` rows.
+    pub fn dims(self, activations: Activations, tokens: usize, width: usize) -> [usize; 2] {
         match self {
-            Output::RecordsQ8 => DType::U32,
-            _ => DType::F32,
+            Output::Rows => [tokens, width],
+            Output::Records => activations.dims(tokens, width),
         }
     }
 
@@ -52,43 +46,52 @@ impl Output {
     pub(super) fn binding(self) -> &'static str {
         match self {
             Output::Rows => "out",
-            _ => "act_out",
+            Output::Records => "act_out",
         }
     }
 
-    pub(super) fn check(self, shape: &AttentionShape, out: &Tensor) {
+    pub(super) fn check(self, tuning: &Tuning, shape: &AttentionShape, out: &Tensor) {
         assert!(
-            self == Output::Rows || shape.head_dim.is_multiple_of(RECORD),
+            self == Output::Rows || shape.head_dim.is_multiple_of(GROUP),
             "records of heads of {} dims",
             shape.head_dim
         );
+        let [rows, words] = out.dims();
         let width = shape.num_heads * shape.head_dim;
-        let words = out.size_bytes() / 4 / out.shape()[0].max(1) as u64;
-        assert_eq!(words, self.words(width) as u64, "words of a row of out");
+        assert_eq!(
+            [rows, words],
+            self.dims(tuning.activations, rows, width),
+            "shape of out"
+        );
     }
 
-    /// `variant` with the parts that store the result by workgroups of `teams`.
-    pub(super) fn parts(self, tuning: &Tuning, teams: usize, variant: Variant) -> Variant {
+    /// `variant` with the parts that store the result, by workgroups of `slots` members of teams.
+    pub(super) fn parts(self, tuning: &Tuning, slots: u32, variant: Variant) -> Variant {
         let variant = match self {
             Output::Rows => variant.part(&ROWS),
-            Output::RecordsF32 => variant.part(&RECORDS).part(&ACT_F32),
-            Output::RecordsQ8 => variant.part(&RECORDS).part(&ACT_Q8),
+            Output::Records => variant
+                .part(&RECORDS)
+                .part(tuning.activations.part())
+                .part(tuning.activations.store_part()),
         };
-        if tuning.lanes == 1 && tuning.subgroups {
-            assert_eq!(teams, 1, "a subgroup is one team");
-            return variant.part(&TEAM_SUBGROUP);
-        }
-        variant
-            .part(&TEAM_SHARED)
-            .set("TEAM_SLOTS", teams as u32 * 8)
+        tuning.team(variant, slots)
     }
 }
 
-/// Every way to make teams.
-pub(super) fn tunings() -> [Tuning; 3] {
-    [(1, true), (1, false), (8, false)].map(|(lanes, subgroups)| Tuning {
-        lanes,
-        workgroup: 64,
-        subgroups,
-    })
+/// Every way to make teams, with every kind of activations.
+pub(super) fn tunings() -> Vec<Tuning> {
+    let mut all = Vec::new();
+    for activations in Activations::ALL {
+        for (lanes, subgroups) in [(1, true), (1, false), (8, false)] {
+            all.push(Tuning {
+                activations,
+                lanes,
+                workgroup: 64,
+                tile_tokens: 8,
+                subgroups,
+                wide: false,
+            });
+        }
+    }
+    all
 }

@@ -6,6 +6,7 @@
 //! So "wrote nothing", "wrote past the end" and "wrote to an input" are failures.
 
 pub use super::numbers::{Data, U, dot_bound};
+use super::tuning::Tuning;
 use crate::error::Result;
 use crate::gpu::{Caps, DType, Gpu, Kernel, Recorder, Tensor};
 use std::sync::Arc;
@@ -172,6 +173,8 @@ pub struct Case {
     pub name: String,
     /// Smallest subgroup it needs; 0 for a case without subgroup operations.
     pub subgroup: u32,
+    /// What else it needs, if it is not of the baseline.
+    tuning: Option<Tuning>,
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must move at least.
@@ -188,6 +191,7 @@ impl Case {
             kernel,
             name,
             subgroup: 0,
+            tuning: None,
             flops: 0.0,
             bytes: 0.0,
             tensors: Vec::new(),
@@ -216,6 +220,13 @@ impl Case {
         self
     }
 
+    /// Only for adapters that can do what `tuning` chooses.
+    #[must_use]
+    pub fn needs(mut self, tuning: Tuning) -> Case {
+        self.tuning = Some(tuning);
+        self.needs_subgroup(tuning.subgroup_needed())
+    }
+
     /// How it is dispatched: by the kernel's own `record`.
     #[must_use]
     pub fn record(
@@ -229,7 +240,10 @@ impl Case {
     /// Why it cannot run with `caps`, if it cannot.
     pub fn missing(&self, caps: Caps) -> Option<String> {
         let size = caps.subgroup.unwrap_or(0);
-        (size < self.subgroup).then(|| format!("needs subgroups of {}, has {size}", self.subgroup))
+        if size < self.subgroup {
+            return Some(format!("needs subgroups of {}, has {size}", self.subgroup));
+        }
+        self.tuning.as_ref()?.missing(caps)
     }
 
     /// Puts the tensors on `gpu`, between guards.

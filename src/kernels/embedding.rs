@@ -1,9 +1,12 @@
-//! Token ids to rows of the packed table: `y[t, :] = table[ids[t], :]`.
+//! Token ids to rows of the packed table, `hidden[t, :] = table[ids[t], :]`; and, times the weight of the
+//! first norm, packed for the first matmul.
 
-use super::case::{Case, CaseTensor, Data};
+use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use super::pack::records;
+use super::tuning::Tuning;
 use crate::gpu::recorder::grid;
 use crate::gpu::{DType, Kernel, Part, Recorder, Tensor, Variant};
-use crate::quant::{FORMATS, Format, Shard, Weights};
+use crate::quant::{FORMATS, Format, GROUP, Shard, Weights};
 use crate::{params, wgsl};
 
 params! {
@@ -23,8 +26,7 @@ params! {
 }
 
 const PARTS: &[Part] = &[wgsl!("embedding.wgsl")];
-const WG: usize = 64;
-const UNIT: usize = 16; // columns of an invocation
+static RECORD: Part = wgsl!("act/record.wgsl");
 
 /// The kernel.
 pub static EMBEDDING: Kernel = Kernel::new::<EmbeddingParams>("embedding", PARTS);
@@ -37,51 +39,81 @@ pub fn reference(table: &[f32], columns: usize, ids: &[u32]) -> Vec<f32> {
         .collect()
 }
 
-/// Rows of `y: [.., columns]` for the `num_tokens` ids that start at word `ids_at` of `step`. An id
-/// beyond the table leaves its row of `y` as it was: callers check the user's.
+/// Rows of `hidden: [.., columns]` for the `num_tokens` ids that start at word `ids_at` of `step`, and
+/// `hidden * gamma` as records in `act`. An id beyond the table leaves its rows as they were: callers
+/// check the user's.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "tensors and where to look in them"
+)]
 pub fn record(
     rec: &mut Recorder,
+    tuning: &Tuning,
     table: &Weights,
     step: &Tensor,
     ids_at: usize,
     num_tokens: usize,
-    y: &Tensor,
+    hidden: &Tensor,
+    gamma: &Tensor,
+    act: &Tensor,
 ) {
-    let [y_rows, y_columns] = y.dims();
+    let ([rows, columns], [act_rows, act_words]) = (hidden.dims(), act.dims());
     let [words] = step.dims();
-    assert_eq!(y_columns, table.columns, "columns of y");
-    assert!(
-        num_tokens <= y_rows && ids_at + num_tokens <= words,
-        "{num_tokens} tokens at {ids_at} of {words} words, {y_rows} rows"
+    assert_eq!(columns, table.columns, "columns of hidden");
+    assert_eq!(gamma.shape(), [columns], "gamma");
+    assert_eq!(
+        act_words,
+        tuning.activations.dims(1, columns)[1],
+        "words of act"
     );
-    assert!(table.columns.is_multiple_of(4), "{} columns", table.columns);
-    let units = num_tokens * table.columns.div_ceil(UNIT);
+    assert!(
+        num_tokens <= rows.min(act_rows) && ids_at + num_tokens <= words,
+        "{num_tokens} tokens at {ids_at} of {words} words, {rows} and {act_rows} rows"
+    );
+    assert!(columns.is_multiple_of(4), "{columns} columns");
+    let teams = num_tokens * columns.div_ceil(GROUP);
     for shard in &table.shards {
         let params = EmbeddingParams {
             num_tokens: num_tokens as u32,
             ids_at: ids_at as u32,
-            columns: table.columns as u32,
+            columns: columns as u32,
             first_row: shard.first_row as u32,
             num_rows: shard.rows as u32,
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
-        tensors.extend([("ids", step), ("y", y)]);
+        tensors.extend([
+            ("ids", step),
+            ("hidden", hidden),
+            ("act_out", act),
+            ("gamma", gamma),
+        ]);
         rec.dispatch(
-            &variant(table.format),
+            &variant(tuning, table.format),
             &tensors,
             params,
-            grid(units.div_ceil(WG)),
+            grid((teams * 8).div_ceil(tuning.team_workgroup() as usize)),
         );
     }
 }
 
-fn variant(format: &'static Format) -> Variant {
-    Variant::new(&EMBEDDING).part(&format.part)
+fn variant(tuning: &Tuning, format: &'static Format) -> Variant {
+    let workgroup = tuning.team_workgroup();
+    let mut variant = Variant::new(&EMBEDDING)
+        .part(tuning.activations.store_part())
+        .part(&RECORD);
+    for part in format.parts(tuning.wide) {
+        variant = variant.part(part);
+    }
+    tuning.team(variant, workgroup).set("WG", workgroup)
 }
 
-/// One per format.
+/// Every format, way to pass activations, and way to talk.
 pub fn variants() -> Vec<Variant> {
-    FORMATS.iter().copied().map(variant).collect()
+    let all = FORMATS.iter().flat_map(|format| {
+        let tunings = Tuning::all_for(format);
+        tunings.into_iter().map(move |t| variant(&t, format))
+    });
+    all.collect()
 }
 
 /// Widths around a unit and a group, ids at both ends of the table, repeated, and out of order; a
@@ -97,17 +129,23 @@ pub fn cases() -> Vec<Case> {
         (9, 130, 576, 64),
         (130, 40, 48, 40),
     ];
-    FORMATS
-        .iter()
-        .flat_map(|format| {
-            let one = move |(seed, &shape)| case(format, shape, seed as u64);
-            shapes.iter().enumerate().map(one)
-        })
-        .collect()
+    let mut all = Vec::new();
+    for format in FORMATS {
+        let tunings = Tuning::all_for(format);
+        for (seed, &shape) in shapes.iter().enumerate() {
+            // tunings take turns, so that each meets ragged and wide shapes
+            for i in 0..3 {
+                let tuning = tunings[(2 * seed + 5 * i) % tunings.len()];
+                all.push(case(format, tuning, shape, seed as u64));
+            }
+        }
+    }
+    all
 }
 
 fn case(
     format: &'static Format,
+    tuning: Tuning,
     (num_tokens, rows, columns, first_shard): (usize, usize, usize, usize),
     seed: u64,
 ) -> Case {
@@ -121,20 +159,43 @@ fn case(
     (step[ids_at], step[ids_at + num_tokens - 1]) = (0, rows as u32 - 1);
     let expected = reference(&format.round_trip(&raw, columns), columns, &step[ids_at..]);
 
+    let gamma = data.normal(columns);
+    let exact = |(i, &v): (usize, &f32)| {
+        let product = f64::from(v) * f64::from(gamma[i % columns]);
+        (product, U * product.abs())
+    };
+    let normed: Vec<(f64, f64)> = expected.iter().enumerate().map(exact).collect();
+    let squares = expected.chunks(columns).flat_map(|row| row.chunks(GROUP));
+    let squares = squares.map(squares_of).collect();
+
     let bytes = 4.0 * expected.len() as f64;
     let mut case = Case::new(
         &EMBEDDING,
-        format!("{} {num_tokens} of {rows}x{columns}", format.name),
+        format!(
+            "{} {num_tokens} of {rows}x{columns} {}",
+            format.name,
+            tuning.describe()
+        ),
     )
+    .needs(tuning)
     .work(
         0.0,
         bytes + bytes * (format.group_bytes + format.scale_bytes) as f64 / 128.0,
     )
     .tensor(CaseTensor::u32("step", &[step.len()], &step))
+    .tensor(CaseTensor::f32("gamma", &[columns], &gamma))
     .tensor(CaseTensor::output_exact(
-        "y",
+        "hidden",
         &[num_tokens, columns],
         &expected,
+    ))
+    .tensor(records(
+        "act_out",
+        tuning.activations,
+        num_tokens,
+        columns,
+        normed,
+        Some(squares),
     ));
     // each shard's tensors under names of their own
     let names = [["w", "w_scales"], ["w_1", "w_scales_1"]];
@@ -178,6 +239,22 @@ fn case(
             columns,
             shards: shards.collect(),
         };
-        record(rec, &table, t.get("step"), ids_at, num_tokens, t.get("y"));
+        record(
+            rec,
+            &tuning,
+            &table,
+            t.get("step"),
+            ids_at,
+            num_tokens,
+            t.get("hidden"),
+            t.get("gamma"),
+            t.get("act_out"),
+        );
     })
+}
+
+/// The sum of squares of a record, and its bound.
+fn squares_of(values: &[f32]) -> (f64, f64) {
+    let sum: f64 = values.iter().map(|&v| f64::from(v).powi(2)).sum();
+    (sum, dot_bound(GROUP, sum))
 }

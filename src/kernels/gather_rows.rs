@@ -1,4 +1,4 @@
-//! Rows of a matrix by number: `y[r, :] = x[rows[r], :]`. The head only sees rows that are sampled.
+//! Rows of words by number: `y[r, :] = x[rows[r], :]`. The head only sees rows that are sampled.
 
 use super::case::{Case, CaseTensor, Data};
 use crate::gpu::recorder::grid;

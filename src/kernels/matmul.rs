@@ -1,40 +1,51 @@
-//! Matrix times activations, weights packed: `out[t, r] = sum_k w[r, k] * x[t, k]`, then stored,
-//! added to the residual stream, or gated.
+//! Matrix times activations, weights packed: `out[t, r] = factor[t] * sum_k w[r, k] * x[t, k]`, then
+//! stored, rotated into the cache, gated, or added to the residual stream; where another matmul
+//! follows, packed for it on the spot.
 //!
 //! One text for one token and for many: the number of tokens picks how many an invocation holds,
 //! never the order of a sum. So single steps, chunks and whole prompts agree bit for bit.
 
+use super::activations::Activations;
 use super::case::Case;
+use super::rope::RopeRows;
 use super::{Tuning, matmul_cases};
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::kv::{KvFormat, KvSlab};
 use crate::quant::{BLOCK_ROWS, FORMATS, Format, GROUP, Weights};
 use crate::{params, wgsl};
 
 params! {
     /// Checked against `Params` in `shaders/matmul.wgsl`.
     pub struct MatmulParams {
-        /// Rows of `x` and `y` in use.
+        /// Rows of `x` and of the results in use.
         pub num_tokens: u32,
         /// Rows of the shard.
         pub num_rows: u32,
-        /// Columns of the weights.
-        pub columns: u32,
-        /// Elements between tokens of `x`, a multiple of 4.
-        pub x_stride: u32,
-        /// Elements between tokens of `y`.
-        pub y_stride: u32,
+        /// Groups of 32 columns of the weights, the last padded.
+        pub num_groups: u32,
         /// The shard's first row in the whole matrix.
         pub first_row: u32,
+        /// Results of a token, over all shards.
+        pub out_columns: u32,
+        /// What the norm before it adds to the mean of squares.
+        pub eps: f32,
+        /// Columns the mean is of.
+        pub norm_columns: f32,
+        /// Where the tokens' slots begin in the step's metadata.
+        pub slots_at: u32,
+        /// Where the tokens' cosines and sines begin; a multiple of 4.
+        pub rope_at: u32,
+        /// Query heads.
+        pub num_heads: u32,
+        /// Key heads; as many value heads.
+        pub num_kv_heads: u32,
+        /// Dims of a head.
+        pub head_dim: u32,
     }
 }
 
 const PARTS: &[Part] = &[wgsl!("matmul.wgsl")];
-static LANES_SHARED: Part = wgsl!("lib/lanes.wgsl");
-static LANES_SUBGROUP: Part = wgsl!("lib/lanes_subgroup.wgsl", subgroups: true);
-
-static X_LOAD: Part = wgsl!("matmul/x_load.wgsl");
-static X_BROADCAST: Part = wgsl!("matmul/x_broadcast.wgsl", subgroups: true);
 
 /// Tokens an invocation can hold, each with its part.
 static TOKENS: [(usize, Part); 4] = [
@@ -44,43 +55,97 @@ static TOKENS: [(usize, Part); 4] = [
     (8, wgsl!("matmul/tokens_8.wgsl")),
 ];
 
-/// Tokens an invocation holds when there are more than it can hold: more would spill registers.
-const TILE_TOKENS: usize = 4;
-
 /// The kernel.
 pub static MATMUL: Kernel = Kernel::new::<MatmulParams>("matmul", PARTS);
 
 /// What becomes of the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Epilogue {
-    /// `y = out`.
-    Store,
-    /// `y += out`.
-    Add,
-    /// `y[i] = silu(out[2 i]) * out[2 i + 1]`: rows alternate between gate and up.
-    SwiGlu,
+#[derive(Clone, Copy)]
+pub enum Out<'a> {
+    /// `y[t, r] = out[t, r]`, f32.
+    Store {
+        /// `[.., rows]`
+        y: &'a Tensor,
+    },
+    /// Queries, keys and values: rotated, and on their way; all pages are in one slab.
+    Qkv {
+        /// `[.., num_heads * head_dim]` f32
+        q: &'a Tensor,
+        /// The cache of the layer.
+        slab: &'a KvSlab,
+        /// The step's metadata.
+        step_meta: &'a Tensor,
+        /// Where slots and angles are.
+        rows: RopeRows,
+    },
+    /// `silu(gate) * up`, as activations: blocks of 4 rows alternate between gate and up.
+    Gated {
+        /// Records of `rows / 2` columns.
+        act: &'a Tensor,
+    },
+    /// `hidden += out`, and `hidden * gamma` as activations.
+    Residual {
+        /// `[.., rows]` f32
+        hidden: &'a Tensor,
+        /// The weight of the norm that follows: `[rows]`.
+        gamma: &'a Tensor,
+        /// Records of `rows` columns.
+        act: &'a Tensor,
+    },
 }
 
-impl Epilogue {
-    pub(super) const ALL: [Epilogue; 3] = [Epilogue::Store, Epilogue::Add, Epilogue::SwiGlu];
+/// The norm before a matmul, of which its input has the weights and the sums of squares in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm {
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
 
-    fn part(self) -> &'static Part {
-        static STORE: Part = wgsl!("matmul/store.wgsl");
-        static ADD: Part = wgsl!("matmul/add.wgsl");
-        static SWIGLU: Part = wgsl!("matmul/swiglu.wgsl");
-        match self {
-            Epilogue::Store => &STORE,
-            Epilogue::Add => &ADD,
-            Epilogue::SwiGlu => &SWIGLU,
+/// What a variant is chosen by, beside tuning and format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Store { norm: bool },
+    Qkv(KvFormat),
+    Gated,
+    Residual,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 6] = [
+        Kind::Store { norm: true },
+        Kind::Store { norm: false },
+        Kind::Qkv(KvFormat::F16),
+        Kind::Qkv(KvFormat::F32),
+        Kind::Gated,
+        Kind::Residual,
+    ];
+
+    fn of(out: &Out, norm: Option<Norm>) -> Kind {
+        match out {
+            Out::Store { .. } => Kind::Store {
+                norm: norm.is_some(),
+            },
+            Out::Qkv { slab, .. } => Kind::Qkv(KvFormat::of(slab.k.dtype())),
+            Out::Gated { .. } => Kind::Gated,
+            Out::Residual { .. } => Kind::Residual,
         }
     }
 
+    /// Results for each row of the weights.
     pub(super) fn width(self, rows: usize) -> usize {
-        if self == Epilogue::SwiGlu {
-            rows / 2
-        } else {
-            rows
-        }
+        rows / self.blocks()
+    }
+
+    /// Blocks of a unit.
+    fn blocks(self) -> usize {
+        if self == Kind::Gated { 2 } else { 1 }
+    }
+
+    pub(super) fn has_norm(self) -> bool {
+        !matches!(self, Kind::Store { norm: false } | Kind::Residual)
+    }
+
+    fn writes_records(self) -> bool {
+        matches!(self, Kind::Gated | Kind::Residual)
     }
 }
 
@@ -97,119 +162,212 @@ pub fn reference(w: &[f32], x: &[f32], columns: usize) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `y` from the first `num_tokens` rows of `x: [.., columns]`; `y: [.., rows]`, or half as wide gated.
+/// `out` from the first `num_tokens` rows of `x`, records of `w.columns` columns.
 pub fn record(
     rec: &mut Recorder,
     tuning: &Tuning,
     w: &Weights,
     x: &Tensor,
     num_tokens: usize,
-    epilogue: Epilogue,
-    y: &Tensor,
+    norm: Option<Norm>,
+    out: Out,
 ) {
-    let [x_rows, x_columns] = x.dims();
-    let [y_rows, y_columns] = y.dims();
-    assert_eq!(x_columns, w.columns, "columns of x");
-    assert_eq!(y_columns, epilogue.width(w.rows), "columns of y");
-    assert!(
-        num_tokens <= x_rows && num_tokens <= y_rows,
-        "{num_tokens} tokens of {x_rows} and {y_rows}"
+    let kind = Kind::of(&out, norm);
+    assert_eq!(kind.has_norm(), norm.is_some(), "a norm before {kind:?}");
+    let num_groups = w.columns.div_ceil(GROUP);
+    let [x_rows, x_words] = x.dims();
+    assert_eq!(
+        x_words,
+        num_groups * tuning.activations.record_words(),
+        "words of x"
     );
-    assert!(w.columns.is_multiple_of(4), "{} columns", w.columns);
-    assert!(
-        epilogue != Epilogue::SwiGlu || w.rows.is_multiple_of(2),
-        "{} gated rows",
-        w.rows
-    );
-    if num_tokens == 0 {
-        return;
-    }
-    let (tile, variant) = variant(tuning, w.format, w.columns, num_tokens, epilogue);
-    let blocks_per_workgroup = (tuning.workgroup / tuning.lanes) as usize;
+    assert!(num_tokens <= x_rows, "{num_tokens} tokens of {x_rows}");
+    let base = MatmulParams {
+        num_tokens: num_tokens as u32,
+        num_rows: 0,
+        num_groups: num_groups as u32,
+        first_row: 0,
+        out_columns: kind.width(w.rows) as u32,
+        eps: norm.map_or(0.0, |n| n.eps),
+        norm_columns: w.columns as f32,
+        slots_at: 0,
+        rope_at: 0,
+        num_heads: 0,
+        num_kv_heads: 0,
+        head_dim: 0,
+    };
+    let base = describe(&out, w, num_tokens, tuning.activations, base);
+    let (tile, variant) = variant(tuning, w.format, num_tokens, kind);
+    let units_per_workgroup = (tuning.workgroup / tuning.lanes) as usize;
     for shard in &w.shards {
-        let [groups_x, groups_y, _] = grid(shard.rows.div_ceil(BLOCK_ROWS * blocks_per_workgroup));
+        let units = shard.rows.div_ceil(BLOCK_ROWS * kind.blocks());
+        let [groups_x, groups_y, _] = grid(units.div_ceil(units_per_workgroup));
         let params = MatmulParams {
-            num_tokens: num_tokens as u32,
             num_rows: shard.rows as u32,
-            columns: w.columns as u32,
-            x_stride: x_columns as u32,
-            y_stride: y_columns as u32,
             first_row: shard.first_row as u32,
+            ..base
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
-        tensors.extend([("x", x), ("y", y)]);
-        rec.dispatch(
-            &variant,
-            &tensors,
-            params,
-            [groups_x, groups_y, num_tokens.div_ceil(tile) as u32],
-        );
+        tensors.push(("x", x));
+        match &out {
+            Out::Store { y } => tensors.push(("y", y)),
+            Out::Qkv {
+                q, slab, step_meta, ..
+            } => tensors.extend([
+                ("step_meta", *step_meta),
+                ("q", q),
+                ("k", &slab.k),
+                ("v", &slab.v),
+            ]),
+            Out::Gated { act } => tensors.push(("act_out", act)),
+            Out::Residual { hidden, gamma, act } => {
+                tensors.extend([("hidden", *hidden), ("act_out", act), ("gamma", gamma)]);
+            }
+        }
+        let groups_z = num_tokens.div_ceil(tile) as u32;
+        rec.dispatch(&variant, &tensors, params, [groups_x, groups_y, groups_z]);
     }
+}
+
+/// Checks the shapes of `out`, and adds what it needs to the parameters.
+fn describe(
+    out: &Out,
+    w: &Weights,
+    num_tokens: usize,
+    activations: Activations,
+    base: MatmulParams,
+) -> MatmulParams {
+    let holds = |name: &str, tensor: &Tensor, width: usize| {
+        let [rows, columns] = tensor.dims();
+        assert!(
+            columns == width && num_tokens <= rows,
+            "{name} is {rows} x {columns} for {num_tokens} x {width}"
+        );
+    };
+    match *out {
+        Out::Store { y } => holds("y", y, w.rows),
+        Out::Qkv { q, slab, rows, .. } => {
+            let [_, num_kv_heads, _, head_dim] = slab.k.dims();
+            let num_heads = w.rows / head_dim - 2 * num_kv_heads;
+            holds("q", q, num_heads * head_dim);
+            assert!(
+                slab.first_page == 0
+                    && rows.rope_at.is_multiple_of(4)
+                    && head_dim.is_multiple_of(4),
+                "slab from {}, angles at {}, head_dim {head_dim}",
+                slab.first_page,
+                rows.rope_at
+            );
+            return MatmulParams {
+                slots_at: rows.slots_at as u32,
+                rope_at: rows.rope_at as u32,
+                num_heads: num_heads as u32,
+                num_kv_heads: num_kv_heads as u32,
+                head_dim: head_dim as u32,
+                ..base
+            };
+        }
+        Out::Gated { act } => {
+            assert!(w.rows.is_multiple_of(2 * BLOCK_ROWS), "{} rows", w.rows);
+            holds("act", act, activations.dims(1, w.rows / 2)[1]);
+        }
+        Out::Residual { hidden, gamma, act } => {
+            assert!(w.rows.is_multiple_of(BLOCK_ROWS), "{} rows", w.rows);
+            holds("hidden", hidden, w.rows);
+            holds("act", act, activations.dims(1, w.rows)[1]);
+            assert_eq!(gamma.shape(), [w.rows], "gamma");
+        }
+    }
+    base
 }
 
 /// Tokens an invocation holds for `num_tokens` of them, and the variant that does it.
 fn variant(
     tuning: &Tuning,
     format: &'static Format,
-    columns: usize,
     num_tokens: usize,
-    epilogue: Epilogue,
+    kind: Kind,
 ) -> (usize, Variant) {
-    let wanted = if num_tokens > 8 {
-        TILE_TOKENS
-    } else {
-        num_tokens
-    };
+    let wanted = num_tokens.min(tuning.tile_tokens as usize);
     let (tile, tokens) = TOKENS
         .iter()
         .find(|(tile, _)| *tile >= wanted)
-        .expect("a tile for 8 tokens");
-    let lanes = match tuning.subgroups {
-        true if tuning.lanes > 1 => &LANES_SUBGROUP,
-        _ => &LANES_SHARED,
+        .expect("a tile of at most 8 tokens");
+    let mut variant = Variant::new(&MATMUL);
+    for part in format.parts(tuning.wide) {
+        variant = variant.part(part);
+    }
+    for part in shared_parts(tuning) {
+        variant = variant.part(part);
+    }
+    static NORM_NONE: Part = wgsl!("matmul/norm_none.wgsl");
+    static NORM_RMS: Part = wgsl!("matmul/norm_rms.wgsl");
+    static NORM_SHARE: Part = wgsl!("matmul/norm_rms_share.wgsl", subgroups: true);
+    static PLAIN: Part = wgsl!("matmul/value_plain.wgsl");
+    static SWIGLU: Part = wgsl!("matmul/value_swiglu.wgsl");
+    static STORE: Part = wgsl!("matmul/out_store.wgsl");
+    static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
+    static ACT: Part = wgsl!("matmul/out_act.wgsl");
+    static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
+    static ROPE: Part = wgsl!("lib/rope.wgsl");
+    static RECORD: Part = wgsl!("act/record.wgsl");
+    variant = variant.part(tokens).part(match kind.has_norm() {
+        false => &NORM_NONE,
+        true if tuning.shares() => &NORM_SHARE,
+        true => &NORM_RMS,
+    });
+    variant = match kind {
+        Kind::Store { .. } => variant.part(&PLAIN).part(&STORE),
+        Kind::Qkv(kv) => variant.part(&PLAIN).part(&QKV).part(&ROPE).part(kv.part()),
+        Kind::Gated => variant.part(&SWIGLU).part(&ACT),
+        Kind::Residual => variant.part(&PLAIN).part(&RESIDUAL),
     };
-    let activations = match tuning.subgroups {
-        true if tuning.lanes == 1 => &X_BROADCAST,
-        _ => &X_LOAD,
-    };
-    let variant = Variant::new(&MATMUL)
-        .part(&format.part)
-        .part(lanes)
-        .part(tokens)
-        .part(activations)
-        .part(epilogue.part())
+    if kind.writes_records() {
+        let store = tuning.activations.store_part();
+        variant = tuning.team(
+            variant.part(store).part(&RECORD),
+            tuning.workgroup / tuning.lanes,
+        );
+    }
+    let variant = variant
         .set("LANES", tuning.lanes)
-        .set("WG", tuning.workgroup)
-        .set("RAGGED", u32::from(!columns.is_multiple_of(GROUP)));
+        .set("WG", tuning.workgroup);
     (*tile, variant)
 }
 
-/// Every way to share and join rows.
-pub(super) fn tunings() -> Vec<Tuning> {
-    let shared = [1, 8, 32].map(|lanes| Tuning {
-        lanes,
-        workgroup: 8 * lanes,
-        subgroups: false,
-    });
-    let subgroup = [1, 4, 8].map(|lanes| Tuning {
-        lanes,
-        workgroup: 8 * lanes,
-        subgroups: true,
-    });
-    shared.into_iter().chain(subgroup).collect()
+/// How products are made, how activations get in, and how lanes are joined.
+fn shared_parts(tuning: &Tuning) -> [&'static Part; 4] {
+    static LANES_SHARED: Part = wgsl!("lib/lanes.wgsl");
+    static LANES_SUBGROUP: Part = wgsl!("lib/lanes_subgroup.wgsl", subgroups: true);
+    static DOT_FLOAT: Part = wgsl!("matmul/dot_float.wgsl");
+    static DOT_INT: Part = wgsl!("matmul/dot_int.wgsl");
+    static FLOAT_LOAD: Part = wgsl!("matmul/x_float_load.wgsl");
+    static FLOAT_SHARE: Part = wgsl!("matmul/x_float_share.wgsl", subgroups: true);
+    static INT_LOAD: Part = wgsl!("matmul/x_int_load.wgsl");
+    static INT_SHARE: Part = wgsl!("matmul/x_int_share.wgsl", subgroups: true);
+    let (dot, [load, share]) = match tuning.activations {
+        Activations::F32 => (&DOT_FLOAT, [&FLOAT_LOAD, &FLOAT_SHARE]),
+        Activations::Q8 => (&DOT_INT, [&INT_LOAD, &INT_SHARE]),
+    };
+    let lanes = if tuning.subgroups && tuning.lanes > 1 {
+        &LANES_SUBGROUP
+    } else {
+        &LANES_SHARED
+    };
+    let x = if tuning.shares() { share } else { load };
+    [tuning.activations.part(), dot, x, lanes]
 }
 
-/// Every format, tile, epilogue and way to join lanes.
+/// Every format, tile, ending and way to join lanes.
 pub fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in FORMATS {
-        for tuning in tunings() {
+        for tuning in Tuning::all_for(format) {
             for (tile, _) in &TOKENS {
-                for epilogue in Epilogue::ALL {
-                    all.push(variant(&tuning, format, GROUP, *tile, epilogue).1);
+                for kind in Kind::ALL {
+                    all.push(variant(&tuning, format, *tile, kind).1);
                 }
             }
-            all.push(variant(&tuning, format, GROUP + 4, 1, Epilogue::Store).1);
         }
     }
     all

@@ -4,6 +4,7 @@
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
 //! reference, `record`, cases.
 
+pub mod activations;
 pub mod argmax;
 pub mod attention;
 pub mod attention_batch;
@@ -17,13 +18,16 @@ pub mod gather_rows;
 pub mod matmul;
 mod matmul_cases;
 pub mod numbers;
+pub mod pack;
 pub mod penalties;
-pub mod rms_norm;
 pub mod rope;
 pub mod sample;
+mod tuning;
 
-use crate::gpu::{Gpu, Kernel, Variant};
+use crate::gpu::{Kernel, Variant};
+pub use activations::Activations;
 use case::Case;
+pub use tuning::Tuning;
 
 /// A kernel as tests, benches and comparisons see it.
 pub struct Entry {
@@ -60,55 +64,8 @@ pub static ALL: &[Entry] = &[
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),
     entry!(matmul::MATMUL, timings: matmul::timings),
+    entry!(pack::PACK),
     entry!(penalties::PENALTIES),
-    entry!(rms_norm::RMS_NORM),
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];
-
-/// Choices that are made once when a model is loaded and hold for every step: a kernel may never
-/// choose by the number of tokens where that would change the order of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuning {
-    /// Invocations that share one output row of a matmul: 1, 2, 4, ... 32. Part of the numerics.
-    pub lanes: u32,
-    /// Invocations of a matmul workgroup: a multiple of 8 times `lanes`, at most 256.
-    pub workgroup: u32,
-    /// Invocations talk by subgroup operations: several lanes are joined by shuffles instead of
-    /// workgroup memory, single ones share their loads of activations. Same bits.
-    pub subgroups: bool,
-}
-
-impl Tuning {
-    /// What suits `gpu` unmeasured: one lane per row where every invocation is a CPU's SIMD lane,
-    /// eight where memory wants neighbours to read neighbours.
-    pub fn for_gpu(gpu: &Gpu) -> Tuning {
-        Tuning::with_lanes(gpu, if gpu.is_software() { 1 } else { 8 })
-    }
-
-    /// The same with `lanes` given (a power of two up to 32).
-    ///
-    /// # Panics
-    /// On other values: callers check the user's.
-    pub fn with_lanes(gpu: &Gpu, lanes: u32) -> Tuning {
-        assert!(lanes.is_power_of_two() && lanes <= 32, "{lanes} lanes");
-        let smallest = if gpu.is_software() { 8 } else { 64 };
-        let tuning = Tuning {
-            lanes,
-            workgroup: smallest.max(8 * lanes),
-            subgroups: false,
-        };
-        // sharing loads pays where a load is dear: on a CPU
-        let pays = lanes > 1 || gpu.is_software();
-        let enough = |size| size >= tuning.subgroup_needed();
-        Tuning {
-            subgroups: pays && gpu.caps().subgroup.is_some_and(enough),
-            ..tuning
-        }
-    }
-
-    /// Invocations a subgroup must have for `subgroups`.
-    pub fn subgroup_needed(&self) -> u32 {
-        if self.lanes == 1 { 8 } else { self.lanes }
-    }
-}

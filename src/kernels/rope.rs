@@ -1,5 +1,6 @@
-//! Rotary position embedding by halves (Su et al., "RoFormer", 2021, with dims paired as
-//! `(i, i + D/2)`), and the way of K and V into their pages.
+//! Rotary position embedding (Su et al., "RoFormer", 2021) of dims `(2 i, 2 i + 1)`, and the way of K
+//! and V into their pages: for caches in several slabs. Where there is one, the matmul of queries,
+//! keys and values does this itself.
 
 use super::case::{Case, CaseTensor, Data, U};
 use crate::gpu::recorder::grid;
@@ -31,7 +32,7 @@ params! {
     }
 }
 
-const PARTS: &[Part] = &[wgsl!("rope.wgsl")];
+const PARTS: &[Part] = &[wgsl!("lib/rope.wgsl"), wgsl!("rope.wgsl")];
 
 /// The kernel.
 pub static ROPE: Kernel = Kernel::new::<RopeParams>("rope", PARTS);
@@ -51,13 +52,12 @@ pub struct RopeRows {
 /// The CPU twin for one head `x` in f64, with `angles` as (cosine, sine): the rotated head and for
 /// each element the sum of magnitudes that its bound needs.
 pub fn reference(x: &[f32], angles: &[(f32, f32)]) -> (Vec<f64>, Vec<f64>) {
-    let half = x.len() / 2;
     (0..x.len())
         .map(|i| {
-            let (cos, sin) = angles[i % half];
-            let (own, other) = (f64::from(x[i]), f64::from(x[(i + half) % x.len()]));
+            let (cos, sin) = angles[i / 2];
+            let (own, other) = (f64::from(x[i]), f64::from(x[i ^ 1]));
             let (straight, crossed) = (own * f64::from(cos), other * f64::from(sin));
-            let sign = if i < half { -1.0 } else { 1.0 };
+            let sign = if i % 2 == 0 { -1.0 } else { 1.0 };
             (straight + sign * crossed, straight.abs() + crossed.abs())
         })
         .unzip()
@@ -257,7 +257,7 @@ fn case(
 }
 
 /// Cosines and sines of `count` angles.
-fn some_angles(data: &mut Data, count: usize) -> Vec<(f32, f32)> {
+pub(super) fn some_angles(data: &mut Data, count: usize) -> Vec<(f32, f32)> {
     let angle = |turn: f64| (turn * std::f64::consts::TAU).sin_cos();
     (0..count)
         .map(|_| angle(data.unit()))
@@ -267,7 +267,7 @@ fn some_angles(data: &mut Data, count: usize) -> Vec<(f32, f32)> {
 
 /// Slots in the slabs' five pages, and in a page below and one above them: those are dropped. None
 /// occurs twice.
-fn some_slots(data: &mut Data, count: usize) -> Vec<u32> {
+pub(super) fn some_slots(data: &mut Data, count: usize) -> Vec<u32> {
     let mut slots: Vec<u32> = (3 * 16..10 * 16).collect();
     for i in (1..slots.len()).rev() {
         slots.swap(i, data.below(i + 1));
@@ -277,7 +277,7 @@ fn some_slots(data: &mut Data, count: usize) -> Vec<u32> {
 }
 
 /// Pages of which some elements are expected to be written; the others must keep what they hold.
-fn pages_tensor(
+pub(super) fn pages_tensor(
     name: &'static str,
     format: KvFormat,
     dims: [usize; 4],

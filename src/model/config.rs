@@ -1,9 +1,11 @@
 //! What a decoder must know of a model, whatever files it came from.
 
 use crate::error::{Error, Result};
-use crate::kernels::rms_norm;
 use crate::model::rope::Rope;
 use std::path::Path;
+
+/// The widest hidden state: no model comes near, and its number of columns is exact as f32.
+const MAX_HIDDEN: usize = 1 << 17;
 
 /// The shape of a decoder-only transformer.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,12 +94,11 @@ impl Config {
                 ),
             );
         }
-        if self.hidden_size > rms_norm::MAX_HIDDEN || !self.hidden_size.is_multiple_of(4) {
-            let max = rms_norm::MAX_HIDDEN;
+        if self.hidden_size > MAX_HIDDEN || !self.hidden_size.is_multiple_of(4) {
             return wrong(
                 spelling.hidden_size,
                 format!(
-                    "is {}, expected a multiple of 4 up to {max}",
+                    "is {}, expected a multiple of 4 up to {MAX_HIDDEN}",
                     self.hidden_size
                 ),
             );

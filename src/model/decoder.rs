@@ -1,9 +1,12 @@
 //! The forward pass: a step's spans through embedding, layers and head, recorded as dispatches.
 //!
 //! ```text
-//! embed, L x [ norm, qkv, rope + KV write, attention (+ merge), o + residual,
-//!              norm, gate/up + SwiGLU, down + residual ], gather, norm, head
+//! embed, L x [ norm + qkv + rope + KV write, attention (+ merge), o + residual,
+//!              norm + gate/up + SwiGLU, down + residual ], (gather), norm + head
 //! ```
+//!
+//! A norm is no dispatch: who writes the residual stream leaves it, times the norm's weight, as
+//! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::config::Config;
 use super::rope::RopeTable;
@@ -15,8 +18,8 @@ use crate::gpu::{Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
-use crate::kernels::matmul::{self, Epilogue};
-use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, rms_norm, rope};
+use crate::kernels::matmul::{self, Norm, Out};
+use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, pack, rope};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use std::sync::Arc;
 
@@ -61,10 +64,11 @@ impl Decoder {
         options: DecoderOptions,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
-            max_batched_tokens: options.max_batched_tokens.min(most_tokens(gpu, &config)?),
+            max_batched_tokens: options
+                .max_batched_tokens
+                .min(most_tokens(gpu, &config, &options)?),
             ..options
         };
-        let scratch = Scratch::new(gpu, &config, &options)?;
         let kv = KvCache::allocate(
             gpu,
             config.num_layers,
@@ -73,6 +77,8 @@ impl Decoder {
             options.kv_format,
             pages_for(options.max_model_len),
         )?;
+        let several_slabs = kv.geometry().num_slabs() > 1;
+        let scratch = Scratch::new(gpu, &config, &options, several_slabs)?;
         let rope_table = RopeTable::new(&config.rope, config.head_dim);
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
@@ -128,7 +134,7 @@ impl Decoder {
 
     /// Bytes of activations and metadata.
     pub fn scratch_bytes(&self) -> u64 {
-        self.scratch.all().iter().map(|t| t.size_bytes()).sum()
+        self.scratch.all().map(|t| t.size_bytes()).sum()
     }
 
     /// A step's metadata for `spans`; callers may append sections of their own before it is recorded.
@@ -180,44 +186,51 @@ impl Decoder {
             recorder: rec,
             ..
         } = self;
-        let (n, tuning, eps) = (step.num_tokens, &options.tuning, config.rms_norm_eps);
-        let shape = attention_shape(config);
+        let (n, tuning) = (step.num_tokens, &options.tuning);
+        let norm = Norm {
+            eps: config.rms_norm_eps,
+        };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
-        embedding::record(rec, &weights.embedding, &s.meta, step.ids_at, n, &s.hidden);
+        let gamma = weights.first_norm();
+        let table = &weights.embedding;
+        embedding::record(
+            rec,
+            tuning,
+            table,
+            &s.meta,
+            step.ids_at,
+            n,
+            &s.hidden,
+            gamma,
+            &s.act,
+        );
+        let mut pass = LayerPass {
+            rec,
+            tuning,
+            norm,
+            shape: attention_shape(config),
+            step,
+            s,
+        };
         for (index, layer) in weights.layers.iter().enumerate() {
-            record_layer(rec, tuning, eps, &shape, layer, kv.layer(index), step, s);
+            let next_norm = weights.norm_after(index);
+            pass.record(layer, kv.layer(index), next_norm);
             if n > WHOLE_SUBMIT_TOKENS && (index + 1) % LAYERS_PER_SUBMIT == 0 {
-                rec.submit()?;
+                pass.rec.submit()?;
             }
         }
         if step.head_rows > 0 {
-            gather_rows::record(
-                rec,
-                &s.hidden,
-                &s.meta,
-                step.head_rows_at,
-                step.head_rows,
-                &s.head_hidden,
-            );
-            rms_norm::record(
-                rec,
-                &s.head_hidden,
-                &weights.final_norm,
-                eps,
-                step.head_rows,
-                &s.head_normed,
-            );
-            let head = weights.head();
-            matmul::record(
-                rec,
-                tuning,
-                head,
-                &s.head_normed,
-                step.head_rows,
-                Epilogue::Store,
-                &s.logits,
-            );
+            // where every token gets logits its rows are in order already
+            let act = if step.head_rows == n {
+                &s.act
+            } else {
+                let (at, rows) = (step.head_rows_at, step.head_rows);
+                gather_rows::record(rec, &s.act, &s.meta, at, rows, &s.act_head);
+                &s.act_head
+            };
+            let (head, out) = (weights.head(), Out::Store { y: &s.logits });
+            matmul::record(rec, tuning, head, act, step.head_rows, Some(norm), out);
         }
         Ok(())
     }
@@ -238,64 +251,66 @@ impl Decoder {
     }
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a layer reads the whole state of a step"
-)]
-fn record_layer(
-    rec: &mut Recorder,
-    tuning: &Tuning,
-    eps: f32,
-    shape: &AttentionShape,
-    layer: &LayerWeights,
-    slabs: &[KvSlab],
-    step: &Step,
-    s: &Scratch,
-) {
-    let n = step.num_tokens;
-    rms_norm::record(rec, &s.hidden, &layer.attn_norm, eps, n, &s.normed);
-    matmul::record(
-        rec,
-        tuning,
-        &layer.qkv,
-        &s.normed,
-        n,
-        Epilogue::Store,
-        &s.qkv,
-    );
-    rope::record(rec, slabs, &s.qkv, n, &s.meta, step.rope_rows, &s.q);
-    for round in &step.attention {
-        record_attention(rec, tuning, shape, slabs, round, s);
-    }
-    matmul::record(
-        rec,
-        tuning,
-        &layer.o,
-        &s.attended,
-        n,
-        Epilogue::Add,
-        &s.hidden,
-    );
+/// What every layer of a step needs.
+struct LayerPass<'a> {
+    rec: &'a mut Recorder,
+    tuning: &'a Tuning,
+    norm: Norm,
+    shape: AttentionShape,
+    step: &'a Step,
+    s: &'a Scratch,
+}
 
-    rms_norm::record(rec, &s.hidden, &layer.mlp_norm, eps, n, &s.normed);
-    matmul::record(
-        rec,
-        tuning,
-        &layer.gate_up,
-        &s.normed,
-        n,
-        Epilogue::SwiGlu,
-        &s.gated,
-    );
-    matmul::record(
-        rec,
-        tuning,
-        &layer.down,
-        &s.gated,
-        n,
-        Epilogue::Add,
-        &s.hidden,
-    );
+impl LayerPass<'_> {
+    fn record(&mut self, layer: &LayerWeights, slabs: &[KvSlab], next_norm: &Tensor) {
+        let LayerPass {
+            rec,
+            tuning,
+            norm,
+            shape,
+            step,
+            s,
+        } = self;
+        let n = step.num_tokens;
+        match (slabs, &s.qkv) {
+            ([slab], _) => {
+                let out = Out::Qkv {
+                    q: &s.q,
+                    slab,
+                    step_meta: &s.meta,
+                    rows: step.rope_rows,
+                };
+                matmul::record(rec, tuning, &layer.qkv, &s.act, n, Some(*norm), out);
+            }
+            (slabs, Some(y)) => {
+                let out = Out::Store { y };
+                matmul::record(rec, tuning, &layer.qkv, &s.act, n, Some(*norm), out);
+                rope::record(rec, slabs, y, n, &s.meta, step.rope_rows, &s.q);
+            }
+            (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
+        }
+        for round in &step.attention {
+            record_attention(rec, tuning, shape, slabs, round, s);
+        }
+        if let Some(attended) = &s.attended {
+            pack::record(rec, tuning, attended, n, &s.act_attended);
+        }
+        let out = Out::Residual {
+            hidden: &s.hidden,
+            gamma: &layer.mlp_norm,
+            act: &s.act,
+        };
+        matmul::record(rec, tuning, &layer.o, &s.act_attended, n, None, out);
+
+        let out = Out::Gated { act: &s.act_gated };
+        matmul::record(rec, tuning, &layer.gate_up, &s.act, n, Some(*norm), out);
+        let out = Out::Residual {
+            hidden: &s.hidden,
+            gamma: next_norm,
+            act: &s.act,
+        };
+        matmul::record(rec, tuning, &layer.down, &s.act_gated, n, None, out);
+    }
 }
 
 fn record_attention(
@@ -306,6 +321,8 @@ fn record_attention(
     round: &AttentionRound,
     s: &Scratch,
 ) {
+    let output = Output::of(shape);
+    let out = s.attended.as_ref().unwrap_or(&s.act_attended);
     for (slab, &items) in slabs.iter().zip(&round.slabs) {
         attention::record(
             rec,
@@ -316,8 +333,8 @@ fn record_attention(
             &s.meta,
             items,
             &s.partials,
-            Output::Rows,
-            &s.attended,
+            output,
+            out,
         );
     }
     attention_merge::record(
@@ -328,7 +345,7 @@ fn record_attention(
         round.merge_at,
         round.merge_rows,
         &s.partials,
-        Output::Rows,
-        &s.attended,
+        output,
+        out,
     );
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Tuning;
+use crate::kernels::{Activations, Tuning};
 use crate::kv::{KvCache, KvFormat, pages_for};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
@@ -37,6 +37,9 @@ pub struct LoadOptions {
     pub ctx_size: Option<usize>,
     /// Tokens a step may compute.
     pub batch_size: Option<usize>,
+    /// How activations are passed from kernel to kernel; `None` takes the faster way on this adapter.
+    /// Part of the numerics.
+    pub activations: Option<Activations>,
     /// Lanes of a matmul row; `None` takes what suits the adapter. Part of the numerics.
     pub lanes: Option<u32>,
 }
@@ -49,6 +52,7 @@ impl Default for LoadOptions {
             kv_format: KvFormat::default(),
             ctx_size: None,
             batch_size: None,
+            activations: None,
             lanes: None,
         }
     }
@@ -167,6 +171,18 @@ fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOpt
         }
         None => Tuning::for_gpu(gpu),
     };
+    let tuning = Tuning {
+        activations: options.activations.unwrap_or(Activations::F32),
+        ..tuning
+    };
+    if !tuning.reads(options.weights) {
+        let problem = format!(
+            "are {}, which weights in {} cannot be multiplied with; f32 would do",
+            tuning.activations.name(),
+            options.weights.name
+        );
+        return Err(Error::request("activations", problem));
+    }
     Ok(DecoderOptions {
         max_model_len,
         max_batched_tokens: options

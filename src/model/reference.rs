@@ -7,7 +7,7 @@ use super::config::Config;
 use super::tensors::{Rows, TensorMap};
 use crate::error::Result;
 use crate::formats::checkpoint::TensorInfo;
-use crate::quant::Format;
+use crate::quant::{BLOCK_ROWS, Format};
 
 /// A model on the CPU.
 pub struct Reference {
@@ -142,8 +142,12 @@ impl Reference {
         for h in hidden {
             let gate_up = layer.gate_up.times(&self.norm(h, &layer.mlp_norm));
             let gated: Vec<f64> = gate_up
-                .chunks_exact(2)
-                .map(|g| g[0] / (1.0 + (-g[0]).exp()) * g[1])
+                .chunks_exact(2 * BLOCK_ROWS)
+                .flat_map(|blocks| {
+                    let (gates, ups) = blocks.split_at(BLOCK_ROWS);
+                    let gate = |(g, u): (&f64, &f64)| g / (1.0 + (-g).exp()) * u;
+                    gates.iter().zip(ups).map(gate).collect::<Vec<_>>()
+                })
                 .collect();
             add(h, &layer.down.times(&gated));
         }
@@ -160,11 +164,10 @@ impl Matrix {
 }
 
 fn rotate(head: &mut [f64], position: usize, frequencies: &[f64]) {
-    let half = frequencies.len();
     for (i, frequency) in frequencies.iter().enumerate() {
         let (sin, cos) = (position as f64 * frequency).sin_cos();
-        let (a, b) = (head[i], head[i + half]);
-        (head[i], head[i + half]) = (a * cos - b * sin, b * cos + a * sin);
+        let (a, b) = (head[2 * i], head[2 * i + 1]);
+        (head[2 * i], head[2 * i + 1]) = (a * cos - b * sin, b * cos + a * sin);
     }
 }
 

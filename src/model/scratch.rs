@@ -6,6 +6,7 @@ use super::decoder::DecoderOptions;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
+use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::splits_for;
 use crate::kv::pages_for;
 
@@ -18,15 +19,22 @@ const SPARE_META_WORDS: usize = 96 * 1024;
 /// One buffer for each activation: a shared one would put a barrier between any two dispatches.
 pub(super) struct Scratch {
     pub meta: Tensor,
+    /// The residual stream, f32.
     pub hidden: Tensor,
-    pub normed: Tensor,
-    pub qkv: Tensor,
+    /// Its records, times the weight of the norm that follows.
+    pub act: Tensor,
+    /// Queries, keys and values before rotation, where the cache has several slabs.
+    pub qkv: Option<Tensor>,
     pub q: Tensor,
-    pub attended: Tensor,
+    /// The result of attention as f32, where a head's dims do not fill records.
+    pub attended: Option<Tensor>,
+    /// Its records.
+    pub act_attended: Tensor,
     pub partials: Tensor,
-    pub gated: Tensor,
-    pub head_hidden: Tensor,
-    pub head_normed: Tensor,
+    /// Records of the gated MLP.
+    pub act_gated: Tensor,
+    /// Rows of `act` that get logits, where not all do.
+    pub act_head: Tensor,
     pub logits: Tensor,
 }
 
@@ -40,11 +48,12 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
 }
 
 /// Tokens for which every activation fits a binding.
-pub(super) fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
-    let widest = config
-        .qkv_rows()
-        .max(config.hidden_size)
-        .max(config.intermediate_size) as u64
+pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<usize> {
+    let widest = config.qkv_rows().max(config.hidden_size);
+    let records = |columns| options.tuning.activations.dims(1, columns)[1];
+    let widest = widest
+        .max(records(config.hidden_size.max(config.q_width())))
+        .max(records(config.intermediate_size)) as u64
         * 4;
     let tokens = (gpu.max_binding_bytes() / widest) as usize;
     let row = config.vocab_size as u64 * 4;
@@ -61,10 +70,19 @@ pub(super) fn most_tokens(gpu: &Gpu, config: &Config) -> Result<usize> {
 }
 
 impl Scratch {
-    pub fn new(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<Scratch> {
+    pub fn new(
+        gpu: &Gpu,
+        config: &Config,
+        options: &DecoderOptions,
+        several_slabs: bool,
+    ) -> Result<Scratch> {
         let n = options.max_batched_tokens;
         let f32 = |label: &str, rows: usize, columns: usize| {
             gpu.tensor(label, DType::F32, &[rows, columns])
+        };
+        let act = |label: &str, rows: usize, columns: usize| {
+            let dims = options.tuning.activations.dims(rows, columns);
+            gpu.tensor(label, DType::U32, &dims)
         };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
@@ -86,35 +104,38 @@ impl Scratch {
                 &[meta_words + SPARE_META_WORDS],
             )?,
             hidden: f32("hidden", n, config.hidden_size)?,
-            normed: f32("normed", n, config.hidden_size)?,
-            qkv: f32("qkv", n, config.qkv_rows())?,
+            act: act("activations", n, config.hidden_size)?,
+            qkv: several_slabs
+                .then(|| f32("qkv", n, config.qkv_rows()))
+                .transpose()?,
             q: f32("q", n, config.q_width())?,
-            attended: f32("attended", n, config.q_width())?,
+            attended: (!Output::of(&shape).records())
+                .then(|| f32("attended", n, config.q_width()))
+                .transpose()?,
+            act_attended: act("attended activations", n, config.q_width())?,
             partials: gpu.tensor(
                 "attention partials",
                 DType::F32,
                 &shape.partials_dims(slots),
             )?,
-            gated: f32("gated", n, config.intermediate_size)?,
-            head_hidden: f32("head hidden", head_rows, config.hidden_size)?,
-            head_normed: f32("head normed", head_rows, config.hidden_size)?,
+            act_gated: act("gated activations", n, config.intermediate_size)?,
+            act_head: act("head activations", head_rows, config.hidden_size)?,
             logits: f32("logits", head_rows, config.vocab_size)?,
         })
     }
 
-    pub fn all(&self) -> [&Tensor; 11] {
-        [
+    pub fn all(&self) -> impl Iterator<Item = &Tensor> {
+        let always = [
             &self.meta,
             &self.hidden,
-            &self.normed,
-            &self.qkv,
+            &self.act,
             &self.q,
-            &self.attended,
+            &self.act_attended,
             &self.partials,
-            &self.gated,
-            &self.head_hidden,
-            &self.head_normed,
+            &self.act_gated,
+            &self.act_head,
             &self.logits,
-        ]
+        ];
+        always.into_iter().chain(&self.qkv).chain(&self.attended)
     }
 }

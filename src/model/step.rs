@@ -78,6 +78,7 @@ impl Step {
             let page = span.pages[position / PAGE_SIZE];
             words.push(page * PAGE_SIZE as u32 + (position % PAGE_SIZE) as u32);
         }
+        words.resize(words.len().next_multiple_of(4), 0); // angles are read four at a time
         let rope_at = words.len();
         for (_, position) in positions() {
             rope_table.push_row(position, &mut words);

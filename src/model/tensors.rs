@@ -7,7 +7,7 @@
 use super::config::Config;
 use crate::error::Result;
 use crate::formats::checkpoint::{Checkpoint, TensorInfo};
-use crate::quant::Format;
+use crate::quant::{BLOCK_ROWS, Format};
 
 /// f32 values decoded at once: 4 MiB.
 const PIECE_VALUES: usize = 1 << 20;
@@ -24,8 +24,8 @@ pub struct Names {
     pub layer: LayerNames,
     /// Endings of tensors that are read elsewhere or not needed.
     pub ignored: &'static [&'static str],
-    /// Rows of Q and K are stored with rotated pairs adjacent, `(2i, 2i+1)`, and must be put back
-    /// to halves, `(i, i + head_dim / 2)`.
+    /// Rows of Q and K are stored with rotated pairs adjacent, `(2i, 2i+1)`, as kernels want them;
+    /// elsewhere they are halves apart, `(i, i + head_dim / 2)`.
     pub pairs_adjacent: bool,
 }
 
@@ -55,9 +55,10 @@ pub struct LayerNames {
 
 /// Where the rows of a matrix come from.
 pub enum Rows<'a> {
-    /// One tensor after another. The second value is a head dimension to un-permute by, or 0.
+    /// One tensor after another. The second value is the dimension of heads whose rows are brought
+    /// from halves to adjacent pairs, or 0.
     Concat(Vec<(&'a TensorInfo, usize)>),
-    /// Row `i` of the first, then row `i` of the second.
+    /// Blocks of four rows: one of the first, then the same of the second.
     Interleave(&'a TensorInfo, &'a TensorInfo),
 }
 
@@ -94,7 +95,7 @@ impl Rows<'_> {
                         let end = (start + step).min(info.rows());
                         checkpoint.read_rows(info, start..end, &mut values)?;
                         if head_dim > 0 {
-                            halves_from_pairs(&values, info.columns(), head_dim, &mut mixed);
+                            pairs_from_halves(&values, info.columns(), head_dim, &mut mixed);
                             std::mem::swap(&mut values, &mut mixed);
                         }
                         each(first_row + start, &values)?;
@@ -109,7 +110,8 @@ impl Rows<'_> {
                     checkpoint.read_rows(a, start..end, &mut values)?;
                     checkpoint.read_rows(b, start..end, &mut other)?;
                     mixed.clear();
-                    for (a, b) in values.chunks(a.columns()).zip(other.chunks(b.columns())) {
+                    let block = BLOCK_ROWS * a.columns();
+                    for (a, b) in values.chunks(block).zip(other.chunks(block)) {
                         mixed.extend_from_slice(a);
                         mixed.extend_from_slice(b);
                     }
@@ -121,13 +123,13 @@ impl Rows<'_> {
     }
 }
 
-/// Rows of whole heads from pairs-adjacent to halves: row `s * D/2 + i` is stored as row `2 i + s`.
-fn halves_from_pairs(values: &[f32], columns: usize, head_dim: usize, out: &mut Vec<f32>) {
+/// Rows of whole heads from halves to adjacent pairs: row `2 i + s` is stored as row `s * D/2 + i`.
+fn pairs_from_halves(values: &[f32], columns: usize, head_dim: usize, out: &mut Vec<f32>) {
     out.clear();
     for head in values.chunks(head_dim * columns) {
-        for side in 0..2 {
-            for i in 0..head_dim / 2 {
-                let row = 2 * i + side;
+        for i in 0..head_dim / 2 {
+            for side in 0..2 {
+                let row = side * head_dim / 2 + i;
                 out.extend_from_slice(&head[row * columns..(row + 1) * columns]);
             }
         }
@@ -152,13 +154,13 @@ pub struct TensorMap<'a> {
 pub struct LayerMap<'a> {
     /// `[hidden_size]`.
     pub attn_norm: &'a TensorInfo,
-    /// `[qkv_rows, hidden_size]`: queries, keys, values.
+    /// `[qkv_rows, hidden_size]`: queries, keys, values; rotated pairs of Q and K are adjacent.
     pub qkv: Rows<'a>,
     /// `[hidden_size, q_width]`.
     pub o: Rows<'a>,
     /// `[hidden_size]`.
     pub mlp_norm: &'a TensorInfo,
-    /// `[2 * intermediate_size, hidden_size]`: gate and up alternate.
+    /// `[2 * intermediate_size, hidden_size]`: four rows of the gate, the same four of up, and so on.
     pub gate_up: Rows<'a>,
     /// `[hidden_size, intermediate_size]`.
     pub down: Rows<'a>,
@@ -246,16 +248,16 @@ fn layer_map<'a>(
     let layer = &names.layer;
     let heads = "heads * head_dim, hidden_size";
     let kv_heads = "KV heads * head_dim, hidden_size";
-    let unpermute = if names.pairs_adjacent {
-        config.head_dim
-    } else {
+    let pair_up = if names.pairs_adjacent {
         0
+    } else {
+        config.head_dim
     };
     Ok(LayerMap {
         attn_norm: find(layer.attn_norm, &[h], "hidden_size")?,
         qkv: Rows::Concat(vec![
-            (find(layer.q, &[q, h], heads)?, unpermute),
-            (find(layer.k, &[kv, h], kv_heads)?, unpermute),
+            (find(layer.q, &[q, h], heads)?, pair_up),
+            (find(layer.k, &[kv, h], kv_heads)?, pair_up),
             (find(layer.v, &[kv, h], kv_heads)?, 0),
         ]),
         o: Rows::Concat(vec![(
@@ -292,13 +294,13 @@ fn warn_of_unused(checkpoint: &Checkpoint, names: &Names, used: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use super::halves_from_pairs;
+    use super::pairs_from_halves;
 
     #[test]
-    fn pairs_become_halves() {
-        // two heads of 4 rows, 1 column: stored (0a 0b 1a 1b), wanted (0a 1a 0b 1b)
+    fn halves_become_pairs() {
+        // two heads of 4 rows, 1 column: stored (0a 1a 0b 1b), wanted (0a 0b 1a 1b)
         let mut out = Vec::new();
-        halves_from_pairs(
+        pairs_from_halves(
             &[0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0],
             1,
             4,

@@ -29,7 +29,7 @@ pub struct LayerWeights {
     pub o: Weights,
     /// `[hidden_size]` f32.
     pub mlp_norm: Tensor,
-    /// Gate and up, rows alternating.
+    /// Gate and up, blocks of four rows alternating.
     pub gate_up: Weights,
     /// Down projection.
     pub down: Weights,
@@ -87,6 +87,19 @@ impl ModelWeights {
     /// What the hidden state is multiplied with in the end.
     pub fn head(&self) -> &Weights {
         self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// The weight of the norm that the embedding goes through.
+    pub fn first_norm(&self) -> &Tensor {
+        self.layers
+            .first()
+            .map_or(&self.final_norm, |l| &l.attn_norm)
+    }
+
+    /// The weight of the norm that follows layer `index`.
+    pub fn norm_after(&self, index: usize) -> &Tensor {
+        let next = self.layers.get(index + 1);
+        next.map_or(&self.final_norm, |l| &l.attn_norm)
     }
 
     /// Bytes on the device.

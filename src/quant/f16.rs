@@ -6,7 +6,8 @@ use crate::wgsl;
 /// `--weights f16`.
 pub static F16: Format = Format {
     name: "f16",
-    part: wgsl!("quant/f16.wgsl"),
+    parts: &[wgsl!("quant/f16.wgsl")],
+    wide_parts: &[wgsl!("quant/f16.wgsl")],
     group_bytes: 2 * GROUP,
     scale_bytes: 0,
     pack,

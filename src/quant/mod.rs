@@ -29,8 +29,10 @@ pub const BLOCK_ROWS: usize = 4;
 pub struct Format {
     /// The word of `--weights`.
     pub name: &'static str,
-    /// WGSL that defines `quant_w16`, `quant_scale` and `quant_fold`.
-    pub part: Part,
+    /// WGSL that defines `quant_group`, `quant_columns`, `quant_scale` and `quant_fold`.
+    pub parts: &'static [Part],
+    /// The same where groups are loaded as 64-bit integers; `parts` again where there is no such form.
+    pub wide_parts: &'static [Part],
     /// Bytes of a group's weights.
     pub group_bytes: usize,
     /// Bytes of a group's scale: 2 (f16) or 0.
@@ -48,6 +50,16 @@ impl Format {
     /// The format `--weights name` means.
     pub fn from_name(name: &str) -> Option<&'static Format> {
         FORMATS.iter().copied().find(|f| f.name == name)
+    }
+
+    /// The parts that read it, by wide loads or not.
+    pub fn parts(&self, wide: bool) -> &'static [Part] {
+        if wide { self.wide_parts } else { self.parts }
+    }
+
+    /// Whether there is a form with wide loads.
+    pub fn has_wide(&self) -> bool {
+        self.parts != self.wide_parts
     }
 
     /// Bytes on the device of a matrix: weights and scales.

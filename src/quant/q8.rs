@@ -10,7 +10,11 @@ use half::f16;
 /// `--weights q8`.
 pub static Q8: Format = Format {
     name: "q8",
-    part: wgsl!("quant/q8.wgsl"),
+    parts: &[wgsl!("quant/q8.wgsl"), wgsl!("quant/q8_values.wgsl")],
+    wide_parts: &[
+        wgsl!("quant/q8_wide.wgsl", int64: true),
+        wgsl!("quant/q8_values.wgsl"),
+    ],
     group_bytes: GROUP,
     scale_bytes: 2,
     pack,

@@ -4,8 +4,9 @@ use super::{BLOCK_ROWS, Format, GROUP};
 use crate::error::Result;
 use crate::gpu::{DType, Gpu, Tensor};
 
-/// Shards start at multiples of this many rows, so that a workgroup's rows lie in one shard.
-pub const SHARD_ROWS: usize = 32;
+/// Shards start at multiples of this many rows, so that the rows of a team, whose results are packed
+/// together, lie in one shard.
+pub const SHARD_ROWS: usize = 64;
 
 /// A matrix `[rows, columns]`, packed in a [`Format`].
 pub struct Weights {

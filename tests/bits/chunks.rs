@@ -5,6 +5,7 @@ use super::{LONGEST, NAN, fill_pages, options, ragged};
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
 use nelumbo::kv::{KvFormat, PageId, PagePool, pages_for};
 use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, Decoder, synthetic};
@@ -105,8 +106,9 @@ impl Bench {
 /// of 7 stand for them.
 fn any_chunking_agrees(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions, singly: usize) {
     let what = format!(
-        "{} weights, {} KV, {:?} lanes, hidden {}",
+        "{} weights, {:?} activations, {} KV, {:?} lanes, hidden {}",
         options.weights.name,
+        options.activations,
         options.kv_format.name(),
         options.lanes,
         config.hidden_size
@@ -164,6 +166,11 @@ fn any_chunking_agrees_for(lanes: u32) {
     let tiny = with("q8", KvFormat::F16);
     any_chunking_agrees(&gpu, &synthetic::tiny(), &tiny, LONGEST);
     any_chunking_agrees(&gpu, &ragged(), &with("f16", KvFormat::F32), 129);
+    let int8 = LoadOptions {
+        activations: Some(Activations::Q8),
+        ..with("q8", KvFormat::F16)
+    };
+    any_chunking_agrees(&gpu, &ragged(), &int8, 129);
     // the other pairings of the two formats, over a text of two splits
     for (weights, kv_format) in [("q8", KvFormat::F32), ("f16", KvFormat::F16)] {
         let mut bench = Bench::new(decoder(&gpu, &ragged(), &with(weights, kv_format)));

@@ -11,6 +11,7 @@ mod requests;
 mod surroundings;
 
 use nelumbo::LoadOptions;
+use nelumbo::kernels::Activations;
 use nelumbo::kv::{KvFormat, PageId};
 use nelumbo::model::{Config, Decoder, synthetic};
 use nelumbo::quant::Format;
@@ -23,6 +24,7 @@ const NAN: u32 = 0x7fff_7fff;
 fn options(weights: &str, kv_format: KvFormat) -> LoadOptions {
     LoadOptions {
         weights: Format::from_name(weights).unwrap(),
+        activations: Some(Activations::F32),
         kv_format,
         ctx_size: Some(LONGEST + 40),
         batch_size: Some(LONGEST),

@@ -6,6 +6,7 @@ use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
 use nelumbo::engine::{Engine, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
 use nelumbo::kv::{KvFormat, PageId, pages_for};
 use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, Decoder, synthetic};
@@ -148,8 +149,13 @@ fn agrees_with_defaults(open: &OpenOptions, lanes: u32) {
         return;
     };
     let other = gpu(open).expect("the adapter is there");
-    for (weights, kv_format) in [("q8", KvFormat::F16), ("f16", KvFormat::F32)] {
+    for (weights, activations, kv_format) in [
+        ("q8", Activations::F32, KvFormat::F16),
+        ("q8", Activations::Q8, KvFormat::F16),
+        ("f16", Activations::F32, KvFormat::F32),
+    ] {
         let options = LoadOptions {
+            activations: Some(activations),
             lanes: Some(lanes),
             ..options(weights, kv_format)
         };
@@ -170,7 +176,8 @@ fn agrees_with_defaults(open: &OpenOptions, lanes: u32) {
         };
         assert!(
             run(&usual) == run(&other),
-            "{weights} weights, {} KV",
+            "{weights} weights, {} activations, {} KV",
+            activations.name(),
             kv_format.name()
         );
     }
@@ -183,7 +190,7 @@ fn capabilities_change_no_bit() {
         ..OpenOptions::default()
     };
     // as many lanes as subgroups of the software adapters can join
-    for lanes in [4, 8] {
+    for lanes in [1, 4, 8] {
         agrees_with_defaults(&none, lanes);
     }
 }
@@ -194,5 +201,7 @@ fn bounds_checks_change_no_bit() {
         checked: false,
         ..OpenOptions::default()
     };
-    agrees_with_defaults(&unchecked, 8);
+    for lanes in [1, 8] {
+        agrees_with_defaults(&unchecked, lanes);
+    }
 }

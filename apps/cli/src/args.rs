@@ -244,6 +244,10 @@ pub struct DeviceArgs {
     /// How weights are held in memory
     #[arg(long, value_enum, default_value_t = WeightType::Q8, env = "NELUMBO_WEIGHTS")]
     pub weights: WeightType,
+    /// How activations are passed from one kernel to the next: 8-bit integers need q8 weights, and are
+    /// faster on some adapters; auto takes the faster
+    #[arg(long, value_enum, default_value_t = ActivationType::Auto, env = "NELUMBO_ACTIVATIONS")]
+    pub activations: ActivationType,
     /// How keys are held in the cache [also: -ctk]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_K")]
@@ -285,6 +289,17 @@ pub enum WeightType {
     Q8,
     /// 16-bit floats
     F16,
+}
+
+/// Types of activations between kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ActivationType {
+    /// Whatever is faster on this adapter
+    Auto,
+    /// 8-bit integers with one scale for 32 values
+    Q8,
+    /// As computed
+    F32,
 }
 
 /// Element types of the key and value cache.

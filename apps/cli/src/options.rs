@@ -4,7 +4,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nelumbo::gpu::{Backend, Selection};
 
-use crate::args::{BackendArgs, BackendName, CacheType, Format, RunArgs, WeightType};
+use crate::args::{
+    ActivationType, BackendArgs, BackendName, CacheType, Format, RunArgs, WeightType,
+};
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
 use crate::values::Bias;
@@ -28,6 +30,7 @@ pub struct RunOptions {
     pub logprobs: Option<usize>,
     pub format: Format,
     pub weights: WeightType,
+    pub activations: ActivationType,
     /// Of keys and of values.
     pub cache_type: CacheType,
     pub selection: Selection,
@@ -84,6 +87,7 @@ impl RunOptions {
             logprobs: args.output.logprobs.map(|k| k as usize),
             format: args.output.format,
             weights: args.device.weights,
+            activations: args.device.activations,
             cache_type: args.device.cache_type_k,
             selection: Selection {
                 backend: backend(&args.device.backend),

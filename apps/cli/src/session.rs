@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::Texts;
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
 
-use crate::args::{CacheType, WeightType};
+use crate::args::{ActivationType, CacheType, WeightType};
 use crate::date;
 use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
@@ -92,6 +93,11 @@ fn load_options(options: &RunOptions) -> Result<LoadOptions, Failure> {
         kv_format: match options.cache_type {
             CacheType::F16 => KvFormat::F16,
             CacheType::F32 => KvFormat::F32,
+        },
+        activations: match options.activations {
+            ActivationType::Auto => None,
+            ActivationType::Q8 => Some(Activations::Q8),
+            ActivationType::F32 => Some(Activations::F32),
         },
         ctx_size: options.ctx_size,
         batch_size: options.batch_size,
