@@ -2,9 +2,12 @@
 //! into chunks or spread over slabs, its bits are the same.
 
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Recorder, Tensor};
-use nelumbo::kernels::attention::{self, AttentionShape, Scratch};
+use nelumbo::kernels::Tuning;
+use nelumbo::kernels::activations::Activations;
+use nelumbo::kernels::attention::{self, AttentionShape};
 use nelumbo::kernels::attention_batch::Batch;
 use nelumbo::kernels::attention_merge;
+use nelumbo::kernels::attention_output::Output;
 use nelumbo::kv::{KvFormat, KvSlab, PageGeometry};
 use std::sync::Arc;
 
@@ -12,13 +15,13 @@ use std::sync::Arc;
 const SEQUENCES: [(usize, usize); 5] = [(0, 33), (599, 1), (250, 16), (511, 2), (0, 1)];
 const PAGES: usize = 160;
 
-/// A plan's limits: workgroups wanted, slots of partial results, elements of scores.
+/// A plan's limits: teams wanted, slots of partial results.
 #[derive(Clone, Copy)]
-struct Limits(usize, usize, usize);
+struct Limits(usize, usize);
 
-const FOLD: Limits = Limits(0, 0, 1 << 20);
-const MERGE: Limits = Limits(usize::MAX, 256, 1 << 20);
-const MERGE_IN_ROUNDS: Limits = Limits(usize::MAX, 8, 1 << 15);
+const FOLD: Limits = Limits(0, 0);
+const MERGE: Limits = Limits(usize::MAX, 256);
+const MERGE_IN_ROUNDS: Limits = Limits(usize::MAX, 8);
 
 #[test]
 fn bits_do_not_depend_on_plan_chunks_or_slabs() {
@@ -30,12 +33,20 @@ fn bits_do_not_depend_on_plan_chunks_or_slabs() {
             return;
         }
     };
-    // query heads that share a key head, and such that do not: single tokens then have one row
-    for (num_heads, num_kv_heads, format) in [(9, 3, KvFormat::F16), (2, 2, KvFormat::F32)] {
+    let subgroups = gpu.caps().subgroup.is_some_and(|size| size >= 8);
+    // single tokens whose heads fill a tile of four, some of it and more than it; heads that leave a
+    // tile of eight rows ragged; one, two and four octs to a member
+    for (num_heads, num_kv_heads, head_dim, format) in [
+        (9, 3, 64, KvFormat::F16),
+        (2, 2, 64, KvFormat::F32),
+        (7, 1, 40, KvFormat::F16),
+        (4, 1, 96, KvFormat::F16),
+        (2, 1, 136, KvFormat::F16),
+    ] {
         let shape = AttentionShape {
             num_heads,
             num_kv_heads,
-            head_dim: 64,
+            head_dim,
             scale: 0.125,
         };
         let batch = |slab_pages| {
@@ -43,7 +54,16 @@ fn bits_do_not_depend_on_plan_chunks_or_slabs() {
             Batch::new(7, shape, format, geometry, &SEQUENCES)
         };
         let whole = batch(PAGES);
-        let expected = run(&gpu, &whole, FOLD);
+        let tuning = |lanes, subgroups| Tuning {
+            activations: Activations::F32,
+            lanes,
+            workgroup: 64,
+            tile_tokens: 8,
+            subgroups,
+            wide: false,
+        };
+        let own = tuning(1, subgroups);
+        let expected = run(&gpu, own, &whole, FOLD);
         let exact = whole.expected();
         for (i, &bits) in expected.iter().enumerate() {
             let distance = (f64::from(f32::from_bits(bits)) - exact.0[i]).abs();
@@ -55,24 +75,36 @@ fn bits_do_not_depend_on_plan_chunks_or_slabs() {
             assert_eq!(found.len(), expected.len(), "{how}");
             assert_eq!(wrong, 0, "{shape:?} {how}: {wrong} elements differ");
         };
-        same(run(&gpu, &whole, FOLD), "run twice");
-        same(run(&gpu, &whole, MERGE), "split and merged");
-        same(run(&gpu, &whole, MERGE_IN_ROUNDS), "merged in rounds");
-        same(run(&gpu, &batch(48), FOLD), "in four slabs");
+        same(run(&gpu, own, &whole, FOLD), "run twice");
+        same(run(&gpu, own, &whole, MERGE), "split and merged");
+        same(run(&gpu, own, &whole, MERGE_IN_ROUNDS), "merged in rounds");
+        same(run(&gpu, own, &batch(48), FOLD), "in four slabs");
         same(
-            run(&gpu, &batch(32), MERGE_IN_ROUNDS),
+            run(&gpu, own, &batch(32), MERGE_IN_ROUNDS),
             "in five slabs, in rounds",
         );
-        for chunk in [1, 7] {
-            same(in_chunks(&gpu, &whole, chunk, FOLD), "in chunks");
-            same(in_chunks(&gpu, &whole, chunk, MERGE), "in merged chunks");
+        for (teams, how) in [(1, "a shared team"), (8, "teams that share a workgroup")] {
+            same(run(&gpu, tuning(teams, false), &whole, FOLD), how);
+        }
+        same(in_chunks(&gpu, own, &whole, 7, MERGE), "in merged chunks");
+        if head_dim == 64 {
+            same(run(&gpu, tuning(8, false), &whole, MERGE), "merged teams");
+            same(in_chunks(&gpu, own, &whole, 1, FOLD), "token by token");
+            same(in_chunks(&gpu, own, &whole, 1, MERGE), "merged, by token");
+            same(in_chunks(&gpu, own, &whole, 7, FOLD), "in chunks");
         }
     }
 }
 
 /// Every sequence alone, `chunk` tokens at a time. The keys of later chunks are in the cache already:
 /// a row may not see them.
-fn in_chunks(gpu: &Arc<Gpu>, batch: &Batch, chunk: usize, limits: Limits) -> Vec<u32> {
+fn in_chunks(
+    gpu: &Arc<Gpu>,
+    tuning: Tuning,
+    batch: &Batch,
+    chunk: usize,
+    limits: Limits,
+) -> Vec<u32> {
     let width = batch.shape.num_heads * batch.shape.head_dim;
     let mut all = Vec::new();
     let mut rows = batch.q.chunks(width);
@@ -86,21 +118,21 @@ fn in_chunks(gpu: &Arc<Gpu>, batch: &Batch, chunk: usize, limits: Limits) -> Vec
                 kv: batch.kv.clone(),
                 ..*batch
             };
-            all.extend(run(gpu, &part, limits));
+            all.extend(run(gpu, tuning, &part, limits));
         }
     }
     all
 }
 
 /// The bits of the result.
-fn run(gpu: &Arc<Gpu>, batch: &Batch, Limits(wanted, slots, scores_len): Limits) -> Vec<u32> {
+fn run(gpu: &Arc<Gpu>, tuning: Tuning, batch: &Batch, Limits(wanted, slots): Limits) -> Vec<u32> {
     // with several slabs even a plan that would fold needs room for partial results
     let slots = if batch.geometry.num_slabs() > 1 {
         slots.max(64)
     } else {
         slots
     };
-    let step = batch.step(wanted, slots, scores_len);
+    let step = batch.step(wanted, slots);
     let shape = batch.shape;
     let upload = |name: &str, dtype, dims: &[usize], bytes: &[u8]| -> Tensor {
         let tensor = gpu.tensor(name, dtype, dims).expect(name);
@@ -125,17 +157,10 @@ fn run(gpu: &Arc<Gpu>, batch: &Batch, Limits(wanted, slots, scores_len): Limits)
         &dims,
         &floats(&vec![f32::NAN; batch.q.len()]),
     );
-    let scores = gpu
-        .tensor("scores", DType::F32, &[scores_len])
-        .expect("scores");
     let partials_dims = shape.partials_dims(slots.max(1));
     let partials = gpu
         .tensor("partials", DType::F32, &partials_dims)
         .expect("partials");
-    let scratch = Scratch {
-        scores: &scores,
-        partials: &partials,
-    };
     let slabs: Vec<KvSlab> = (0..batch.geometry.num_slabs())
         .map(|slab| {
             let [k, v] = [0, 1].map(|which| {
@@ -155,10 +180,31 @@ fn run(gpu: &Arc<Gpu>, batch: &Batch, Limits(wanted, slots, scores_len): Limits)
     let mut rec = Recorder::new(gpu).expect("recorder");
     for round in &step.rounds {
         for (slab, &items) in slabs.iter().zip(&round.slabs) {
-            attention::record(&mut rec, &shape, slab, &q, &meta, items, scratch, &out);
+            attention::record(
+                &mut rec,
+                &tuning,
+                &shape,
+                slab,
+                &q,
+                &meta,
+                items,
+                &partials,
+                Output::Rows,
+                &out,
+            );
         }
         let (rows_at, num_rows) = round.merge;
-        attention_merge::record(&mut rec, &shape, &meta, rows_at, num_rows, &partials, &out);
+        attention_merge::record(
+            &mut rec,
+            &tuning,
+            &shape,
+            &meta,
+            rows_at,
+            num_rows,
+            &partials,
+            Output::Rows,
+            &out,
+        );
     }
     rec.submit().expect("submit");
     gpu.download_as(&out).expect("out")

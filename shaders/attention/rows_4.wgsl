@@ -1,2 +1,2 @@
-// An invocation of the attention kernel holds eight dims of each of four rows.
-const ROWS: u32 = 4u;
+// A team of the attention kernel holds four rows.
+const ROW_FOURS: u32 = 1u;

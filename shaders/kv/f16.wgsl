@@ -16,3 +16,8 @@ fn kv_unpack(oct: KvOct) -> mat2x4<f32> {
     return mat2x4<f32>(vec4<f32>(unpack2x16float(oct.x), unpack2x16float(oct.y)),
                        vec4<f32>(unpack2x16float(oct.z), unpack2x16float(oct.w)));
 }
+
+// Zeros instead of what nobody may see: it may be NaN.
+fn kv_seen(oct: KvOct, seen: bool) -> KvOct {
+    return select(vec4<u32>(0u), oct, seen);
+}

@@ -14,3 +14,8 @@ fn kv_pack4(value: vec4<f32>) -> KvQuad {
 fn kv_unpack(oct: KvOct) -> mat2x4<f32> {
     return oct;
 }
+
+// Zeros instead of what nobody may see: it may be NaN.
+fn kv_seen(oct: KvOct, seen: bool) -> KvOct {
+    return mat2x4<f32>(select(vec4<f32>(0.0), oct[0], seen), select(vec4<f32>(0.0), oct[1], seen));
+}

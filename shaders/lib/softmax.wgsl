@@ -24,6 +24,8 @@ fn softmax_fold_values(values: vec4<f32>, split: vec4<f32>, keep: f32, add: f32)
     return select(fma(split, vec4<f32>(add), values * keep), values, add == 0.0);
 }
 
+// A zero comes out positive: which sign an underflow left may hang on keys that were masked.
 fn softmax_normalise(values: vec4<f32>, l: f32) -> vec4<f32> {
-    return values / l;
+    let bits = bitcast<vec4<u32>>(values / l);
+    return bitcast<vec4<f32>>(select(bits, vec4<u32>(0u), bits == vec4<u32>(0x80000000u)));
 }

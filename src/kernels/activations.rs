@@ -124,8 +124,7 @@ impl Activations {
         let exact = values.chunks(columns).flat_map(|row| row.chunks(GROUP));
         let records = found.chunks(self.record_words());
         assert_eq!(records.len(), squares.len(), "records");
-        for (i, ((record, exact), &(sum, sum_bound))) in
-            records.zip(exact).zip(squares).enumerate()
+        for (i, ((record, exact), &(sum, sum_bound))) in records.zip(exact).zip(squares).enumerate()
         {
             self.check_record(record, exact)
                 .map_err(|problem| format!("record {i}: {problem}"))?;

@@ -4,15 +4,16 @@
 //! One kernel for single tokens, chunks and whole prompts: a row of the result depends on its
 //! position and the cache, never on the items that [`attention_plan`](super::attention_plan) makes.
 
+use super::attention_output::Output;
 use super::case::Case;
-use super::{attention_cases, attention_scores};
+use super::{Tuning, attention_cases};
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::{params, wgsl};
 
 params! {
-    /// Checked against `Params` in `shaders/attention.wgsl`, and in `shaders/attention_scores.wgsl`.
+    /// Checked against `Params` in `shaders/attention.wgsl`.
     pub struct AttentionParams {
         /// Where the items begin in the step's metadata.
         pub items_at: u32,
@@ -22,15 +23,13 @@ params! {
         pub num_heads: u32,
         /// Key heads.
         pub num_kv_heads: u32,
-        /// Dims of a head, a multiple of 8.
-        pub head_dim: u32,
-        /// The most query heads of a workgroup.
-        pub chunk_heads: u32,
+        /// Tiles of an item for each key head.
+        pub tiles: u32,
         /// The slab's first page.
         pub first_page: u32,
         /// The slab's pages.
         pub num_pages: u32,
-        /// Factor of the scores, with log2(e) for the exp2 that follows.
+        /// Factor of the queries, with log2(e) for the exp2 that follows.
         pub scale_log2e: f32,
     }
 }
@@ -44,17 +43,18 @@ const PARTS: &[Part] = &[
 /// The kernel.
 pub static ATTENTION: Kernel = Kernel::new::<AttentionParams>("attention", PARTS);
 
-/// Rows that an invocation can hold eight dims of, each with its part.
+/// Rows that a team can hold, each with its part.
 static ROWS: [(usize, Part); 2] = [
-    (1, wgsl!("attention/rows_1.wgsl")),
     (4, wgsl!("attention/rows_4.wgsl")),
+    (8, wgsl!("attention/rows_8.wgsl")),
+];
+/// Dims up to which a member holds one, two or four octs of a row.
+static DIMS: [(usize, Part); 3] = [
+    (64, wgsl!("attention/dims_64.wgsl")),
+    (128, wgsl!("attention/dims_128.wgsl")),
+    (256, wgsl!("attention/dims_256.wgsl")),
 ];
 
-/// Invocations of a workgroup, as in the shader.
-const WG: usize = 64;
-/// The most rows (token, query head) of a workgroup, where its invocations could hold more: more
-/// items keep more workgroups busy.
-const MAX_ROWS: usize = 16;
 /// The widest head.
 pub const MAX_HEAD_DIM: usize = 256;
 
@@ -72,25 +72,42 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Rows that a workgroup can hold.
-    fn tile_rows(&self) -> usize {
-        MAX_ROWS.min(ROWS[ROWS.len() - 1].0 * (WG / (self.head_dim / 8)))
+    /// Query heads of a key head.
+    fn group(&self) -> usize {
+        self.num_heads / self.num_kv_heads
     }
 
-    /// Query heads of a workgroup, all of one key head.
-    fn chunk_heads(&self) -> usize {
-        (self.num_heads / self.num_kv_heads).min(self.tile_rows())
+    /// The dims that members hold together, an index into [`DIMS`].
+    fn dims(&self) -> usize {
+        DIMS.iter()
+            .position(|(dims, _)| self.head_dim <= *dims)
+            .expect("a part for every width")
     }
 
-    /// The most tokens of an item.
+    /// Rows of a tile where an item has up to `tokens`, an index into [`ROWS`]: as few as hold a
+    /// token's rows, else the widest; wide heads leave room for few.
+    fn rows(&self, tokens: usize) -> usize {
+        usize::from(tokens * self.group() > ROWS[0].0 && self.dims() == 0)
+    }
+
+    /// The most tokens of an item: as many as fill whole tiles.
     pub fn tile_tokens(&self) -> usize {
-        self.tile_rows() / self.chunk_heads()
+        let mut rows = ROWS[self.rows(ROWS[1].0)].0;
+        let (mut group, tile_rows) = (self.group(), rows);
+        while group > 0 {
+            (rows, group) = (group, rows % group);
+        }
+        tile_rows / rows
     }
 
-    /// Workgroups of an item: key heads times chunks of their query heads.
-    pub fn item_workgroups(&self) -> usize {
-        let group = self.num_heads / self.num_kv_heads;
-        self.num_kv_heads * group.div_ceil(self.chunk_heads())
+    /// Tiles of an item of up to `tokens`, for each key head.
+    fn tiles(&self, tokens: usize) -> usize {
+        (tokens * self.group()).div_ceil(ROWS[self.rows(tokens)].0)
+    }
+
+    /// Teams that the items of single tokens have: one for each tile.
+    pub fn item_teams(&self) -> usize {
+        self.num_kv_heads * self.tiles(1)
     }
 
     /// The shape of a tensor for `slots` partial results.
@@ -98,14 +115,13 @@ impl AttentionShape {
         [slots, self.num_heads, self.head_dim + 4]
     }
 
-    pub(super) fn params(&self, slab: &KvSlab, items: Items) -> AttentionParams {
+    fn params(&self, slab: &KvSlab, items: Items) -> AttentionParams {
         AttentionParams {
             items_at: items.at as u32,
             num_items: items.count as u32,
             num_heads: self.num_heads as u32,
             num_kv_heads: self.num_kv_heads as u32,
-            head_dim: self.head_dim as u32,
-            chunk_heads: self.chunk_heads() as u32,
+            tiles: self.tiles(items.max_tokens.max(1)) as u32,
             first_page: slab.first_page,
             num_pages: slab.num_pages as u32,
             scale_log2e: (f64::from(self.scale) * std::f64::consts::LOG2_E) as f32,
@@ -158,7 +174,7 @@ pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f32) -> (Vec<f6
     for ((dot, abs), value) in dots.iter().zip(values.chunks(dim)) {
         let below = (top - dot * scale) * std::f64::consts::LOG2_E;
         let weight = (-below).exp2();
-        let score_error = scale.abs() * (dot_bound(dim / 4, *abs) + 3.0 * U * dot.abs());
+        let score_error = scale.abs() * (dot_bound(dim + 2, *abs));
         // exp2 is good to 3 + 2 |x| ulp, once for the weight and once for each rescaling
         let exp2_error = 2.0 * U * (3.0 * (1.0 + rescalings) + 4.0 * below) + 2.0 * U * below;
         sum += weight;
@@ -173,76 +189,128 @@ pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f32) -> (Vec<f6
     (out, 2.0 * max_value * (off / sum + rounding) + 1e-30)
 }
 
-/// Tensors that hold what items leave for the next dispatch; any number of layers can share them.
-#[derive(Clone, Copy)]
-pub struct Scratch<'a> {
-    /// `[scores_len]` f32, as the plan was told.
-    pub scores: &'a Tensor,
-    /// [`AttentionShape::partials_dims`] f32.
-    pub partials: &'a Tensor,
-}
-
 /// Computes `items`, all of whose pages are in `slab`: from `q: [.., num_heads * head_dim]` into
-/// `out` of the same shape, or for items that are partial into the scratch. Two dispatches: the
-/// scores, then this kernel. Without items both are only made ready: a sequence may reach this slab
-/// while it decodes.
+/// `out`, as `output` tells, or for items that are partial into `partials`
+/// ([`AttentionShape::partials_dims`]). Without items the kernel is only made ready: a sequence may
+/// reach this slab while it decodes.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is one tensor or one choice"
 )]
 pub fn record(
     rec: &mut Recorder,
+    tuning: &Tuning,
     shape: &AttentionShape,
     slab: &KvSlab,
     q: &Tensor,
     step_meta: &Tensor,
     items: Items,
-    scratch: Scratch,
+    partials: &Tensor,
+    output: Output,
     out: &Tensor,
 ) {
-    attention_scores::record(rec, shape, slab, q, step_meta, items, scratch.scores);
-    let [_, width] = out.dims();
-    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");
-    let [slots, ..] = scratch.partials.dims::<3>();
-    assert_eq!(
-        scratch.partials.dims(),
-        shape.partials_dims(slots),
-        "partials"
+    shape.check();
+    let slab_dims = [
+        slab.num_pages,
+        shape.num_kv_heads,
+        PAGE_SIZE,
+        shape.head_dim,
+    ];
+    assert_eq!(slab.k.dims(), slab_dims, "shape of the slab");
+    assert_eq!(slab.v.dims(), slab_dims, "shape of the slab");
+    let [_, width] = q.dims();
+    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of q");
+    let [slots, ..] = partials.dims::<3>();
+    assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
+    output.check(tuning, shape, out);
+    assert!(
+        items.max_tokens <= shape.tile_tokens(),
+        "items of {} tokens",
+        items.max_tokens
     );
-    let [x, y, _] = grid(items.count);
+    let (teams, variant) = variant(
+        tuning,
+        shape,
+        items.max_tokens,
+        KvFormat::of(slab.k.dtype()),
+        output,
+    );
+    let params = shape.params(slab, items);
+    let tiles = items.count * shape.num_kv_heads * params.tiles as usize;
     rec.dispatch(
-        &variant(shape, items, KvFormat::of(slab.v.dtype())),
+        &variant,
         &[
+            (output.binding(), out),
             ("step_meta", step_meta),
-            ("scores", scratch.scores),
+            ("partials", partials),
+            ("q", q),
+            ("k", &slab.k),
             ("v", &slab.v),
-            ("partials", scratch.partials),
-            ("out", out),
         ],
-        shape.params(slab, items),
-        [x, y, shape.item_workgroups() as u32],
+        params,
+        grid(tiles.div_ceil(teams)),
     );
 }
 
-/// One row to an invocation where an item has no more, else four.
-fn variant(shape: &AttentionShape, items: Items, format: KvFormat) -> Variant {
-    let single = items.max_tokens * shape.chunk_heads() == 1;
-    let (_, part) = &ROWS[usize::from(!single)];
-    Variant::new(&ATTENTION).part(format.part()).part(part)
+/// The variant for items of up to `tokens`, and the teams of its workgroups: one on software
+/// adapters, else as many as workgroup memory holds, up to eight.
+fn variant(
+    tuning: &Tuning,
+    shape: &AttentionShape,
+    tokens: usize,
+    format: KvFormat,
+    output: Output,
+) -> (usize, Variant) {
+    let (rows, rows_part) = &ROWS[shape.rows(tokens)];
+    let (dims, dims_part) = &DIMS[shape.dims()];
+    // places: queries, then a page's largest scores and two keys' weights, four rows to a vec4
+    let places = rows / 4 * (dims / 8 + 3);
+    let teams = match tuning.lanes {
+        1 => 1,
+        _ => [8, 4, 2, 1]
+            .into_iter()
+            .find(|teams| teams * 8 * 16 * (places + 1) <= 15 * 1024)
+            .expect("one team fits"),
+    };
+    let variant = Variant::new(&ATTENTION)
+        .part(format.part())
+        .part(rows_part)
+        .part(dims_part);
+    let variant = output.parts(tuning, teams as u32 * 8, variant);
+    let variant = match tuning.shares() {
+        true => variant,
+        false => variant.set("TEAM_KEPT", (teams * 8 * places) as u32),
+    };
+    (teams, variant.set("HEAD_DIM", shape.head_dim as u32))
 }
 
-/// Every way to store the cache with every number of rows.
+/// Every way to store the cache with every number of rows and dims, team, and output.
 pub fn variants() -> Vec<Variant> {
-    KvFormat::ALL
-        .iter()
-        .flat_map(|format| {
-            ROWS.iter()
-                .map(|(_, part)| Variant::new(&ATTENTION).part(format.part()).part(part))
-        })
-        .collect()
+    let mut all = Vec::new();
+    for format in KvFormat::ALL {
+        for (head_dim, tokens) in [(64, 1), (64, 8), (128, 1), (256, 1)] {
+            for tuning in super::attention_output::tunings() {
+                for output in [Output::Rows, Output::Records] {
+                    let shape = AttentionShape {
+                        num_heads: 3,
+                        num_kv_heads: 1,
+                        head_dim,
+                        scale: 1.0,
+                    };
+                    all.push(variant(&tuning, &shape, tokens, format, output).1);
+                }
+            }
+        }
+    }
+    all
 }
 
 /// See [`attention_cases`].
 pub fn cases() -> Vec<Case> {
     attention_cases::attention()
+}
+
+/// See [`attention_cases`].
+pub fn timings() -> Vec<Case> {
+    attention_cases::timings()
 }

@@ -152,7 +152,7 @@ impl Batch {
 
     /// The step's metadata for the rounds of a plan: page tables, then the lists. The arguments are
     /// the plan's.
-    pub fn step(&self, wanted_workgroups: usize, partial_slots: usize, scores_len: usize) -> Step {
+    pub fn step(&self, wanted_teams: usize, partial_slots: usize) -> Step {
         let mut meta = vec![u32::MAX; 5];
         let mut sequences = Vec::new();
         let mut token0 = 0;
@@ -171,11 +171,9 @@ impl Batch {
         let limits = PlanLimits {
             geometry: self.geometry,
             tile_tokens: self.shape.tile_tokens(),
-            item_workgroups: self.shape.item_workgroups(),
-            wanted_workgroups,
+            item_teams: self.shape.item_teams(),
+            wanted_teams,
             partial_slots,
-            num_heads: self.shape.num_heads,
-            scores_len,
         };
         let rounds = plan(&sequences, &limits)
             .into_iter()

@@ -1,13 +1,16 @@
 //! What attention and its merge must do: batches of ragged sequences over scattered pages, with NaN
 //! in everything that no row may see.
 
-use super::attention::{self, ATTENTION, AttentionShape, Scratch};
+use super::Tuning;
+use super::activations::Activations;
+use super::attention::{self, ATTENTION, AttentionShape};
 use super::attention_batch::Batch;
 use super::attention_merge::{self, ATTENTION_MERGE};
-use super::attention_plan::{MergeRow, scores_for};
-use super::attention_scores::{self, ATTENTION_SCORES};
-use super::case::{Case, CaseTensor, Data, U, dot_bound};
-use crate::kv::{KvFormat, KvSlab, PAGE_SIZE, PageGeometry, pages_for};
+use super::attention_output::{Output, tunings};
+use super::attention_plan::MergeRow;
+use super::case::{Case, CaseTensor, Data, U};
+use crate::kv::{KvFormat, KvSlab, PageGeometry};
+use crate::quant::GROUP;
 
 fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> AttentionShape {
     AttentionShape {
@@ -18,8 +21,39 @@ fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> AttentionSha
     }
 }
 
+/// How a case runs: teams, where the result goes, and slots of partial results: 0 is a plan that folds
+/// in place.
+#[derive(Clone, Copy)]
+struct Mode {
+    tuning: Tuning,
+    output: Output,
+    partial_slots: usize,
+}
+
+impl Mode {
+    /// Number `i` of those that heads of `head_dim` can have.
+    fn of(i: usize, head_dim: usize, partial_slots: usize) -> Mode {
+        let all = tunings();
+        let output = match head_dim.is_multiple_of(GROUP) && !i.is_multiple_of(3) {
+            true => Output::Records,
+            false => Output::Rows,
+        };
+        Mode {
+            tuning: all[(i + i / 3) % all.len()],
+            output,
+            partial_slots,
+        }
+    }
+
+    fn name(self) -> String {
+        let tuning = self.tuning.describe();
+        format!("{:?} {tuning}", self.output).to_lowercase()
+    }
+}
+
 /// Heads first: every ratio of query to key heads with every width, each with sequences around pages
-/// and splits; then batches that mix chunks and single tokens, in one slab and in two.
+/// and splits; then batches that mix chunks and single tokens, in one slab and in several. Teams and
+/// outputs take turns.
 pub fn attention() -> Vec<Case> {
     let shapes = [
         (1, 1, 32),
@@ -32,6 +66,8 @@ pub fn attention() -> Vec<Case> {
         (32, 1, 32),
         (20, 1, 256),
         (3, 1, 40),
+        (5, 1, 64),
+        (6, 1, 64),
     ];
     // contexts of 1, 15, 16, 17, 255, 256, 257 and 600 as single tokens
     let single = [
@@ -56,47 +92,92 @@ pub fn attention() -> Vec<Case> {
     let mut all = Vec::new();
     for (i, &(heads, kv_heads, dim)) in shapes.iter().enumerate() {
         let format = KvFormat::ALL[i % 2];
-        let shape = shape(heads, kv_heads, dim);
-        let (batch, slots) = if i % 4 < 2 {
-            (&single[..], 0)
-        } else {
-            (&chunks[..], 0)
-        };
-        all.push(case(i as u64, shape, format, 160, batch, slots));
+        let batch = if i % 4 < 2 { &single[..] } else { &chunks[..] };
+        let mode = Mode::of(i, dim, 0);
+        all.push(case(
+            i as u64,
+            shape(heads, kv_heads, dim),
+            format,
+            160,
+            batch,
+            mode,
+        ));
     }
     for (i, format) in KvFormat::ALL.into_iter().enumerate() {
-        let seed = 100 + i as u64;
         let mixed = [(0, 33), (599, 1), (300, 16), (511, 2), (0, 1)];
-        all.push(case(seed, shape(9, 3, 64), format, 160, &mixed, 0));
-        all.push(case(seed + 10, shape(8, 2, 128), format, 48, &mixed, 24));
-        all.push(case(seed + 20, shape(2, 2, 64), format, 32, &[(700, 9)], 7));
+        for j in 0..3 {
+            let seed = 100 + (10 * i + j) as u64;
+            let mode = |dim, slots| Mode::of(2 * i + j, dim, slots);
+            all.push(case(
+                seed,
+                shape(9, 3, 64),
+                format,
+                160,
+                &mixed,
+                mode(64, 0),
+            ));
+            all.push(case(
+                seed,
+                shape(8, 2, 128),
+                format,
+                48,
+                &mixed,
+                mode(128, 24),
+            ));
+            all.push(case(
+                seed,
+                shape(2, 2, 64),
+                format,
+                32,
+                &[(700, 9)],
+                mode(64, 7),
+            ));
+        }
     }
     all
 }
 
-/// `partial_slots` 0 is a plan that folds in place; otherwise it makes partial results.
+/// Single tokens at the end of contexts of a small chat model and of a wider one, folded in place and
+/// by splits, and chunks of a prompt.
+pub fn timings() -> Vec<Case> {
+    let mode = |partial_slots| Mode {
+        tuning: tunings()[0],
+        output: Output::Rows,
+        partial_slots,
+    };
+    let mut all = Vec::new();
+    for heads in [(9, 3, 64), (32, 8, 128)] {
+        let shape = shape(heads.0, heads.1, heads.2);
+        for keys in [512, 541, 2048, 4096] {
+            for slots in [0, 16] {
+                let single = [(keys - 1, 1)];
+                all.push(case(7, shape, KvFormat::F16, 288, &single, mode(slots)));
+            }
+        }
+        for chunk in [(0, 128), (384, 128)] {
+            all.push(case(7, shape, KvFormat::F16, 288, &[chunk], mode(0)));
+        }
+    }
+    all
+}
+
 fn case(
     seed: u64,
     shape: AttentionShape,
     format: KvFormat,
     slab_pages: usize,
     sequences: &[(usize, usize)],
-    partial_slots: usize,
+    mode: Mode,
 ) -> Case {
-    let geometry = PageGeometry::new(160, slab_pages);
+    let Mode {
+        tuning,
+        output,
+        partial_slots,
+    } = mode;
+    let geometry = PageGeometry::new(slab_pages.max(160), slab_pages);
     let batch = Batch::new(seed, shape, format, geometry, sequences);
     let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
-    let all_scores: usize = sequences
-        .iter()
-        .map(|&(p, n)| n * scores_for(p + n - 1, shape.num_heads))
-        .sum();
-    // room for all, or for a part of the step at a time
-    let scores_len = if partial_slots == 0 {
-        all_scores
-    } else {
-        all_scores / 2
-    };
-    let step = batch.step(wanted, partial_slots, scores_len);
+    let step = batch.step(wanted, partial_slots);
     let width = shape.num_heads * shape.head_dim;
     let (values, bounds) = batch.expected();
     let keys: usize = sequences
@@ -105,13 +186,14 @@ fn case(
         .sum();
     let contexts: usize = sequences.iter().map(|&(p, n)| p + n).sum();
     let name = format!(
-        "{}/{}x{} {} {sequences:?} {} slabs{}",
+        "{}/{}x{} {} {sequences:?} {} slabs{} {}",
         shape.num_heads,
         shape.num_kv_heads,
         shape.head_dim,
         format.name(),
         geometry.num_slabs(),
-        if partial_slots == 0 { "" } else { " merged" }
+        if partial_slots == 0 { "" } else { " merged" },
+        mode.name()
     );
     let slots = partial_slots.max(1);
     let mut partials = CaseTensor::f32(
@@ -131,16 +213,8 @@ fn case(
         .tensor(CaseTensor::f32("q", &[batch.num_tokens(), width], &batch.q))
         .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
         .tensor(partials)
-        .tensor(
-            CaseTensor::f32("scores", &[scores_len], &vec![f32::NAN; scores_len])
-                .judged(|_| Ok(())),
-        )
-        .tensor(CaseTensor::output_f32(
-            "out",
-            &[batch.num_tokens(), width],
-            values,
-            bounds,
-        ));
+        .tensor(output_tensor(mode, batch.num_tokens(), values, bounds))
+        .needs(tuning);
     const NAMES: [[&str; 2]; 5] = [
         ["k0", "v0"],
         ["k1", "v1"],
@@ -155,11 +229,8 @@ fn case(
         }
     }
     case.record(move |rec, t| {
-        let scratch = Scratch {
-            scores: t.get("scores"),
-            partials: t.get("partials"),
-        };
         let (q, meta, out) = (t.get("q"), t.get("step_meta"), t.get("out"));
+        let partials = t.get("partials");
         for round in &step.rounds {
             for (slab, &items) in round.slabs.iter().enumerate() {
                 let [k, v] = NAMES[slab].map(|name| t.get(name).clone());
@@ -170,100 +241,71 @@ fn case(
                     k,
                     v,
                 };
-                attention::record(rec, &shape, &slab, q, meta, items, scratch, out);
+                attention::record(
+                    rec, &tuning, &shape, &slab, q, meta, items, partials, output, out,
+                );
             }
             let (rows_at, num_rows) = round.merge;
-            attention_merge::record(rec, &shape, meta, rows_at, num_rows, scratch.partials, out);
+            attention_merge::record(
+                rec, &tuning, &shape, meta, rows_at, num_rows, partials, output, out,
+            );
         }
     })
 }
 
-/// Heads in chunks or not, keys of several shares, pages that end inside an invocation's four keys.
-pub fn scores() -> Vec<Case> {
-    let batches = [
-        ((1, 1, 32), &[(0, 1), (16, 1)][..]),
-        ((9, 3, 64), &[(3, 5), (1100, 1)][..]),
-        ((20, 1, 40), &[(250, 9), (0, 2)][..]),
-        ((8, 2, 128), &[(30, 17)][..]),
-    ];
-    let mut all = Vec::new();
-    for (seed, ((heads, kv_heads, dim), sequences)) in batches.into_iter().enumerate() {
-        for format in KvFormat::ALL {
-            let shape = shape(heads, kv_heads, dim);
-            all.push(scores_case(seed as u64, shape, format, sequences));
-        }
-    }
-    all
-}
-
-fn scores_case(
-    seed: u64,
-    shape: AttentionShape,
-    format: KvFormat,
-    sequences: &[(usize, usize)],
-) -> Case {
-    let batch = Batch::new(seed, shape, format, PageGeometry::new(96, 96), sequences);
-    let step = batch.step(0, 0, 1 << 20);
-    let (mut values, mut bounds) = (Vec::new(), Vec::new());
-    let (mut token0, mut keys) = (0, 0);
-    for (&(position0, tokens), table) in sequences.iter().zip(&batch.tables) {
-        for first in (0..tokens).step_by(shape.tile_tokens()) {
-            let tile = shape.tile_tokens().min(tokens - first);
-            let num_keys = position0 + first + tile;
-            let padding = pages_for(num_keys) * PAGE_SIZE - num_keys;
-            for row in (token0 + first) * shape.num_heads..(token0 + first + tile) * shape.num_heads
-            {
-                let kv_head = row % shape.num_heads / (shape.num_heads / shape.num_kv_heads);
-                let k = batch.gather(table, kv_head, num_keys, 0);
-                let q = &batch.q[row * shape.head_dim..][..shape.head_dim];
-                for (score, abs) in attention_scores::reference(q, &k, shape.scale) {
-                    values.push(score);
-                    bounds.push(dot_bound(shape.head_dim / 4, abs) + 3.0 * U * score.abs());
-                }
-                values.extend(vec![0.0; padding]);
-                bounds.extend(vec![1e-30; padding]);
-                keys += num_keys;
+/// The result of `tokens` rows as a case's tensor, from exact values `[tokens, width]` and the bound
+/// of each.
+fn output_tensor(mode: Mode, tokens: usize, values: Vec<f64>, bounds: Vec<f64>) -> CaseTensor {
+    let width = values.len() / tokens;
+    let activations = mode.tuning.activations;
+    let dims = mode.output.dims(activations, tokens, width);
+    let records = values.chunks(GROUP).zip(bounds.chunks(GROUP));
+    match (mode.output, activations) {
+        (Output::Rows, _) => CaseTensor::output_f32("out", &dims, values, bounds),
+        (Output::Records, Activations::F32) => {
+            let (mut all, mut all_bounds) = (Vec::new(), Vec::new());
+            for (values, bounds) in records {
+                all.extend(values.iter().chain(&[0.0; 4]));
+                all_bounds.extend(bounds.iter().chain(&[0.0; 4]));
             }
+            CaseTensor::output_f32("out", &dims, all, all_bounds)
         }
-        token0 += tokens;
+        (Output::Records, Activations::Q8) => {
+            let words = vec![0; tokens * dims[1]];
+            CaseTensor::output_u32("out", &dims, &words).judged(move |bytes| {
+                let records = values.chunks(GROUP).zip(bounds.chunks(GROUP));
+                for (at, (record, (values, bounds))) in bytes.chunks(48).zip(records).enumerate() {
+                    judge_q8(record, values, bounds).map_err(|e| format!("record {at}: {e}"))?;
+                }
+                Ok(())
+            })
+        }
     }
-    let items = step.rounds[0].slabs[0];
-    let width = shape.num_heads * shape.head_dim;
-    let (k, dims) = batch.slab_bytes(0, 0);
-    let num_pages = dims[0];
-    Case::new(
-        &ATTENTION_SCORES,
-        format!(
-            "{}/{}x{} {} {sequences:?}",
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.head_dim,
-            format.name()
-        ),
-    )
-    .work((2 * keys * shape.head_dim) as f64, (4 * keys) as f64)
-    .tensor(CaseTensor::f32("q", &[token0, width], &batch.q))
-    .tensor(CaseTensor::u32("step_meta", &[step.meta.len()], &step.meta))
-    .tensor(CaseTensor::input("k", format.dtype(), &dims, k))
-    .tensor(CaseTensor::output_f32(
-        "scores",
-        &[values.len()],
-        values,
-        bounds,
-    ))
-    .record(move |rec, t| {
-        let slab = KvSlab {
-            first_page: 0,
-            num_pages,
-            k: t.get("k").clone(),
-            v: t.get("k").clone(),
-        };
-        let (q, meta) = (t.get("q"), t.get("step_meta"));
-        attention_scores::record(rec, &shape, &slab, q, meta, items, t.get("scores"));
-    })
 }
 
-/// One split and many, slots in any order and at any distance, splits that add nothing.
+/// A record's scale is that of its largest value, and no value is off by more than half of it.
+fn judge_q8(record: &[u8], values: &[f64], bounds: &[f64]) -> Result<(), String> {
+    let word = |i: usize| f32::from_le_bytes(record[4 * i..4 * i + 4].try_into().expect("a word"));
+    let (scale, squares) = (f64::from(word(8)), word(9));
+    let amax = values.iter().fold(0.0f64, |max, v| max.max(v.abs()));
+    let bound = bounds.iter().fold(0.0f64, |max, b| max.max(*b));
+    let off = (scale - amax / 127.0).abs();
+    if squares != 0.0 || off.is_nan() || off > (bound + 4.0 * U * amax) / 127.0 {
+        return Err(format!(
+            "scale {scale:e}, squares {squares:e}, amax {amax:e}"
+        ));
+    }
+    for (i, (&byte, value)) in record.iter().zip(values).enumerate() {
+        let found = f64::from(byte as i8) * scale;
+        if (found - value).abs() > bound + scale * (0.5 + 256.0 * U) {
+            return Err(format!("value {i} is {found:e}, expected {value:e}"));
+        }
+    }
+    Ok(())
+}
+
+/// One split and many, slots in any order and at any distance, splits that add nothing; each width
+/// with each way to make teams and each output that it can have.
 pub fn merge() -> Vec<Case> {
     let shapes = [
         (1, 1, 8, 1),
@@ -272,13 +314,14 @@ pub fn merge() -> Vec<Case> {
         (3, 8, 128, 17),
         (2, 2, 256, 64),
     ];
-    shapes
-        .iter()
-        .enumerate()
-        .map(|(seed, &(rows, heads, dim, splits))| {
-            merge_case(seed as u64, rows, heads, dim, splits)
-        })
-        .collect()
+    let mut all = Vec::new();
+    for (seed, (rows, heads, dim, splits)) in shapes.into_iter().enumerate() {
+        for turn in 0..3 {
+            let mode = Mode::of(seed + 4 * turn, dim, 0);
+            all.push(merge_case(seed as u64, rows, heads, dim, splits, mode));
+        }
+    }
+    all
 }
 
 fn merge_case(
@@ -287,7 +330,9 @@ fn merge_case(
     num_heads: usize,
     head_dim: usize,
     max_splits: usize,
+    mode: Mode,
 ) -> Case {
+    let Mode { tuning, output, .. } = mode;
     let mut data = Data::new(seed);
     let shape = shape(num_heads, num_heads, head_dim);
     let slots = num_rows * max_splits;
@@ -356,7 +401,10 @@ fn merge_case(
     let width = num_heads * head_dim;
     Case::new(
         &ATTENTION_MERGE,
-        format!("{num_rows} rows {num_heads}x{head_dim} {max_splits} splits"),
+        format!(
+            "{num_rows} rows {num_heads}x{head_dim} {max_splits} splits {}",
+            mode.name()
+        ),
     )
     .work(2.0 * (slots * width) as f64, 4.0 * partials.len() as f64)
     .tensor(CaseTensor::u32("step_meta", &[meta.len()], &meta))
@@ -365,20 +413,18 @@ fn merge_case(
         &shape.partials_dims(slots),
         &partials,
     ))
-    .tensor(CaseTensor::output_f32(
-        "out",
-        &[num_rows, width],
-        values,
-        bounds,
-    ))
+    .tensor(output_tensor(mode, num_rows, values, bounds))
+    .needs(tuning)
     .record(move |rec, t| {
         attention_merge::record(
             rec,
+            &tuning,
             &shape,
             t.get("step_meta"),
             rows_at,
             num_rows,
             t.get("partials"),
+            output,
             t.get("out"),
         );
     })

@@ -2,8 +2,9 @@
 //! the attention kernel itself folds with.
 
 use super::attention::AttentionShape;
-use super::attention_cases;
+use super::attention_output::{Output, tunings};
 use super::case::Case;
+use super::{Tuning, attention_cases};
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
@@ -17,8 +18,6 @@ params! {
         pub num_rows: u32,
         /// Query heads.
         pub num_heads: u32,
-        /// Dims of a head.
-        pub head_dim: u32,
     }
 }
 
@@ -26,9 +25,6 @@ const PARTS: &[Part] = &[wgsl!("lib/softmax.wgsl"), wgsl!("attention_merge.wgsl"
 
 /// The kernel.
 pub static ATTENTION_MERGE: Kernel = Kernel::new::<AttentionMergeParams>("attention_merge", PARTS);
-
-/// Invocations of a workgroup, as in the shader.
-const WG: usize = 64;
 
 /// The CPU twin for one row and head, in f64: states `(m, l, o)` of splits in ascending order, and
 /// the result.
@@ -49,43 +45,61 @@ pub fn reference(states: &[(f32, f32, &[f32])]) -> Vec<f64> {
     out
 }
 
-/// Folds `num_rows` rows, listed in `step_meta` from word `rows_at` on, from `partials` into `out`.
-/// With none, the kernel is only made ready: the first decode step beyond a split has rows to fold.
+/// Folds `num_rows` rows, listed in `step_meta` from word `rows_at` on, from `partials` into `out`, as
+/// `output` tells. With none, the kernel is only made ready: the first decode step beyond a split has
+/// rows to fold.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is one tensor or one choice"
+)]
 pub fn record(
     rec: &mut Recorder,
+    tuning: &Tuning,
     shape: &AttentionShape,
     step_meta: &Tensor,
     rows_at: usize,
     num_rows: usize,
     partials: &Tensor,
+    output: Output,
     out: &Tensor,
 ) {
     shape.check();
     let [slots, ..] = partials.dims::<3>();
     assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
-    let [_, width] = out.dims();
-    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of out");
-    let invocations = num_rows * shape.num_heads * shape.head_dim / 4;
+    output.check(tuning, shape, out);
+    let (teams, variant) = variant(tuning, shape.head_dim, output);
+    let octs = num_rows * shape.num_heads * shape.head_dim / 8;
     rec.dispatch(
-        &Variant::new(&ATTENTION_MERGE),
+        &variant,
         &[
+            (output.binding(), out),
             ("step_meta", step_meta),
             ("partials", partials),
-            ("out", out),
         ],
         AttentionMergeParams {
             rows_at: rows_at as u32,
             num_rows: num_rows as u32,
             num_heads: shape.num_heads as u32,
-            head_dim: shape.head_dim as u32,
         },
-        grid(invocations.div_ceil(WG)),
+        grid(octs.div_ceil(teams * 8)),
     );
 }
 
-/// There is only one.
+/// The variant, and the teams of a workgroup.
+fn variant(tuning: &Tuning, head_dim: usize, output: Output) -> (usize, Variant) {
+    let teams = tuning.team_workgroup() as usize / 8;
+    let variant = output.parts(tuning, teams as u32 * 8, Variant::new(&ATTENTION_MERGE));
+    (teams, variant.set("HEAD_DIM", head_dim as u32))
+}
+
+/// One for each output and each way to make teams.
 pub fn variants() -> Vec<Variant> {
-    vec![Variant::new(&ATTENTION_MERGE)]
+    tunings()
+        .iter()
+        .flat_map(|tuning| {
+            [Output::Rows, Output::Records].map(|output| variant(tuning, 64, output).1)
+        })
+        .collect()
 }
 
 /// See [`attention_cases`].

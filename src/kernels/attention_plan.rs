@@ -30,16 +30,12 @@ pub struct PlanLimits {
     pub geometry: PageGeometry,
     /// The most tokens of an item: [`AttentionShape::tile_tokens`](super::attention::AttentionShape::tile_tokens).
     pub tile_tokens: usize,
-    /// Workgroups of an item: [`AttentionShape::item_workgroups`](super::attention::AttentionShape::item_workgroups).
-    pub item_workgroups: usize,
-    /// Workgroups that keep the device busy: with fewer, splits become items of their own.
-    pub wanted_workgroups: usize,
+    /// Teams of an item, at least: [`AttentionShape::item_teams`](super::attention::AttentionShape::item_teams).
+    pub item_teams: usize,
+    /// Teams that keep the device busy: with fewer, splits become items of their own.
+    pub wanted_teams: usize,
     /// Rows of the tensor of partial results.
     pub partial_slots: usize,
-    /// Query heads of the model.
-    pub num_heads: usize,
-    /// Elements of the tensor of scores.
-    pub scores_len: usize,
 }
 
 /// One entry of the attention kernel's work list; the words are described in `shaders/lib/attention_items.wgsl`.
@@ -59,8 +55,6 @@ pub struct Item {
     pub num_splits: u32,
     /// Where the first token's partial result goes; `None` folds and writes the result itself.
     pub slot0: Option<u32>,
-    /// Where its scores go, in units of four.
-    pub scores_at: u32,
 }
 
 impl Item {
@@ -77,7 +71,7 @@ impl Item {
             self.first_split,
             self.num_splits,
             self.slot0.unwrap_or(u32::MAX),
-            self.scores_at,
+            0,
         ]
     }
 }
@@ -105,8 +99,7 @@ impl MergeRow {
     }
 }
 
-/// Work that shares the tensors of scores and of partial results: all items, then the merge, then the
-/// next round.
+/// Work that shares the tensor of partial results: all items, then the merge, then the next round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Items of each slab: a dispatch for every list that is not empty.
@@ -116,7 +109,6 @@ pub struct Round {
     /// The most tokens of an item.
     pub max_tokens: usize,
     used_slots: usize,
-    used_scores: usize,
 }
 
 impl Round {
@@ -126,15 +118,8 @@ impl Round {
             merge: Vec::new(),
             max_tokens: 0,
             used_slots: 0,
-            used_scores: 0,
         }
     }
-}
-
-/// Elements that the scores of one token take up to `position`, itself included, over all heads:
-/// the least that [`PlanLimits::scores_len`] can be.
-pub fn scores_for(position: usize, num_heads: usize) -> usize {
-    (position / PAGE_SIZE + 1) * PAGE_SIZE * num_heads
 }
 
 /// Splits that hold the keys up to `position`, itself included.
@@ -146,14 +131,13 @@ pub fn splits_for(position: usize) -> usize {
 ///
 /// # Panics
 /// When a page table is too short, breaks the rule of placement, or when the partial results of one
-/// token do not fit: the least is [`splits_for`] slots and [`scores_for`] scores of the longest
-/// sequence's last position.
+/// token do not fit: the least is [`splits_for`] slots of the longest sequence's last position.
 pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
     let tiles: usize = sequences
         .iter()
         .map(|s| s.num_tokens.div_ceil(limits.tile_tokens))
         .sum();
-    let enough = tiles * limits.item_workgroups >= limits.wanted_workgroups;
+    let enough = tiles * limits.item_teams >= limits.wanted_teams;
     let num_slabs = limits.geometry.num_slabs();
     let mut rounds = vec![Round::new(num_slabs)];
     for sequence in sequences {
@@ -164,35 +148,23 @@ pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
             let mut splits = splits_for(sequence.position0 + done + tokens - 1);
             let one_slab = slabs[..splits].iter().all(|&s| s == slabs[0]);
             let fold = one_slab && (splits == 1 || enough);
-            // a tile that asks for more room than there is at all becomes narrower
-            let row_scores =
-                |tokens| scores_for(sequence.position0 + done + tokens - 1, limits.num_heads);
-            tokens = tokens.min((limits.scores_len / row_scores(tokens)).max(1));
             if !fold {
+                // a tile that asks for more room than there is at all becomes narrower
                 tokens = tokens.min((limits.partial_slots / splits).max(1));
+                splits = splits_for(sequence.position0 + done + tokens - 1);
             }
-            splits = splits_for(sequence.position0 + done + tokens - 1);
-            let scores = tokens * row_scores(tokens);
             let slots = if fold { 0 } else { tokens * splits };
             assert!(
-                slots <= limits.partial_slots && scores <= limits.scores_len,
-                "{slots} partial results and {scores} scores, room for {} and {}",
-                limits.partial_slots,
-                limits.scores_len
+                slots <= limits.partial_slots,
+                "{slots} partial results, room for {}",
+                limits.partial_slots
             );
             let last = rounds.last().expect("there is one");
-            if last.used_slots + slots > limits.partial_slots
-                || last.used_scores + scores > limits.scores_len
-            {
+            if last.used_slots + slots > limits.partial_slots {
                 rounds.push(Round::new(num_slabs));
             }
             let round = rounds.last_mut().expect("there is one");
-            let tile = Tile {
-                done,
-                tokens,
-                num_heads: limits.num_heads,
-                fold,
-            };
+            let tile = Tile { done, tokens, fold };
             push_tile(round, sequence, tile, &slabs[..splits]);
             done += tokens;
         }
@@ -205,19 +177,13 @@ pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
 struct Tile {
     done: usize,
     tokens: usize,
-    num_heads: usize,
     fold: bool,
 }
 
 fn push_tile(round: &mut Round, sequence: &PlanSequence, tile: Tile, slabs: &[usize]) {
     let Tile { done, tokens, .. } = tile;
     let position0 = sequence.position0 + done;
-    let end_page = (position0 + tokens - 1) / PAGE_SIZE + 1;
     let mut item = |first_split: usize, num_splits: usize, slot0: Option<usize>| {
-        let first_page = first_split * SPLIT_PAGES;
-        let pages = end_page.min(first_page + num_splits * SPLIT_PAGES) - first_page;
-        let scores_at = round.used_scores / 4;
-        round.used_scores += tokens * tile.num_heads * pages * PAGE_SIZE;
         round.max_tokens = round.max_tokens.max(tokens);
         let item = Item {
             token0: (sequence.token0 + done) as u32,
@@ -227,7 +193,6 @@ fn push_tile(round: &mut Round, sequence: &PlanSequence, tile: Tile, slabs: &[us
             first_split: first_split as u32,
             num_splits: num_splits as u32,
             slot0: slot0.map(|slot| slot as u32),
-            scores_at: scores_at as u32,
         };
         round.slabs[slabs[first_split]].push(item);
     };

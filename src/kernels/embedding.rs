@@ -42,7 +42,10 @@ pub fn reference(table: &[f32], columns: usize, ids: &[u32]) -> Vec<f32> {
 /// Rows of `hidden: [.., columns]` for the `num_tokens` ids that start at word `ids_at` of `step`, and
 /// `hidden * gamma` as records in `act`. An id beyond the table leaves its rows as they were: callers
 /// check the user's.
-#[expect(clippy::too_many_arguments, reason = "tensors and where to look in them")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "tensors and where to look in them"
+)]
 pub fn record(
     rec: &mut Recorder,
     tuning: &Tuning,
@@ -58,7 +61,11 @@ pub fn record(
     let [words] = step.dims();
     assert_eq!(columns, table.columns, "columns of hidden");
     assert_eq!(gamma.shape(), [columns], "gamma");
-    assert_eq!(act_words, tuning.activations.dims(1, columns)[1], "words of act");
+    assert_eq!(
+        act_words,
+        tuning.activations.dims(1, columns)[1],
+        "words of act"
+    );
     assert!(
         num_tokens <= rows.min(act_rows) && ids_at + num_tokens <= words,
         "{num_tokens} tokens at {ids_at} of {words} words, {rows} and {act_rows} rows"

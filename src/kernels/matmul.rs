@@ -251,7 +251,9 @@ fn describe(
             let num_heads = w.rows / head_dim - 2 * num_kv_heads;
             holds("q", q, num_heads * head_dim);
             assert!(
-                slab.first_page == 0 && rows.rope_at.is_multiple_of(4) && head_dim.is_multiple_of(4),
+                slab.first_page == 0
+                    && rows.rope_at.is_multiple_of(4)
+                    && head_dim.is_multiple_of(4),
                 "slab from {}, angles at {}, head_dim {head_dim}",
                 slab.first_page,
                 rows.rope_at

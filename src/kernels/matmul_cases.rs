@@ -127,7 +127,11 @@ fn case(
         .map(|g| g.iter().map(|v| v * v).sum())
         .collect();
     let weight = data.normal(columns);
-    let x: Vec<f32> = before.iter().enumerate().map(|(i, v)| v * weight[i % columns]).collect();
+    let x: Vec<f32> = before
+        .iter()
+        .enumerate()
+        .map(|(i, v)| v * weight[i % columns])
+        .collect();
     let words = tuning.activations.pack(&x, columns, Some(&squares));
 
     let seen = tuning.activations.unpack(&words, columns);
@@ -191,7 +195,11 @@ fn scaled(
         .map(|s| {
             let sum: f64 = s.iter().map(|&s| f64::from(s)).sum();
             let mean = sum / columns as f64 + f64::from(EPS);
-            if kind.has_norm() { 1.0 / mean.sqrt() } else { 1.0 }
+            if kind.has_norm() {
+                1.0 / mean.sqrt()
+            } else {
+                1.0
+            }
         })
         .collect();
     // the sum of squares, its mean and eps, and an inverse root good to 2 ulp, at half weight or whole
@@ -230,7 +238,15 @@ impl Call {
             shards: vec![Shard::new(0, self.rows, t.get("w").clone(), scales)],
         };
         let norm = self.kind.has_norm().then_some(Norm { eps: EPS });
-        record(rec, &self.tuning, &w, t.get("x"), self.num_tokens, norm, out);
+        record(
+            rec,
+            &self.tuning,
+            &w,
+            t.get("x"),
+            self.num_tokens,
+            norm,
+            out,
+        );
     }
 }
 
@@ -341,7 +357,11 @@ fn qkv(
         let angles = &angles[token * head_dim / 2..][..head_dim / 2];
         for (head, x) in row.chunks(head_dim).enumerate() {
             let is_value = head >= num_heads + num_kv_heads;
-            let turned = if is_value { x.to_vec() } else { turn(x, angles) };
+            let turned = if is_value {
+                x.to_vec()
+            } else {
+                turn(x, angles)
+            };
             if head < num_heads {
                 q.extend(turned);
                 continue;

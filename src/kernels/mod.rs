@@ -10,8 +10,8 @@ pub mod attention;
 pub mod attention_batch;
 pub mod attention_cases;
 pub mod attention_merge;
+pub mod attention_output;
 pub mod attention_plan;
-pub mod attention_scores;
 pub mod case;
 pub mod embedding;
 pub mod gather_rows;
@@ -63,9 +63,8 @@ macro_rules! entry {
 /// The registry.
 pub static ALL: &[Entry] = &[
     entry!(argmax::ARGMAX),
-    entry!(attention::ATTENTION),
+    entry!(attention::ATTENTION, timings: attention::timings),
     entry!(attention_merge::ATTENTION_MERGE),
-    entry!(attention_scores::ATTENTION_SCORES),
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),
     entry!(matmul::MATMUL, timings: matmul::timings),

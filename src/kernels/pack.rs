@@ -102,8 +102,7 @@ pub(super) fn records(
     squares: Option<Vec<(f64, f64)>>,
 ) -> CaseTensor {
     let dims = activations.dims(num_tokens, columns);
-    let squares =
-        squares.unwrap_or_else(|| vec![(0.0, 0.0); num_tokens * columns.div_ceil(GROUP)]);
+    let squares = squares.unwrap_or_else(|| vec![(0.0, 0.0); num_tokens * columns.div_ceil(GROUP)]);
     CaseTensor::output_u32(name, &dims, &vec![0; dims[0] * dims[1]]).judged(move |bytes| {
         let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
         activations.check(&words, columns, &exact, &squares)

@@ -16,6 +16,7 @@ use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
+use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm, Out};
 use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, pack, rope};
@@ -142,11 +143,9 @@ impl Decoder {
         let limits = PlanLimits {
             geometry: self.kv.geometry(),
             tile_tokens: shape.tile_tokens(),
-            item_workgroups: shape.item_workgroups(),
-            wanted_workgroups: if self.gpu().is_software() { 4 } else { 256 },
+            item_teams: shape.item_teams(),
+            wanted_teams: if self.gpu().is_software() { 4 } else { 2048 },
             partial_slots: self.scratch.partials.shape()[0],
-            num_heads: self.config.num_heads,
-            scores_len: self.scratch.scores.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
     }
@@ -196,7 +195,15 @@ impl Decoder {
         let gamma = weights.first_norm();
         let table = &weights.embedding;
         embedding::record(
-            rec, tuning, table, &s.meta, step.ids_at, n, &s.hidden, gamma, &s.act,
+            rec,
+            tuning,
+            table,
+            &s.meta,
+            step.ids_at,
+            n,
+            &s.hidden,
+            gamma,
+            &s.act,
         );
         let mut pass = LayerPass {
             rec,
@@ -283,9 +290,11 @@ impl LayerPass<'_> {
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }
         for round in &step.attention {
-            record_attention(rec, shape, slabs, round, s);
+            record_attention(rec, tuning, shape, slabs, round, s);
         }
-        pack::record(rec, tuning, &s.attended, n, &s.act_attended);
+        if let Some(attended) = &s.attended {
+            pack::record(rec, tuning, attended, n, &s.act_attended);
+        }
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: &layer.mlp_norm,
@@ -306,25 +315,37 @@ impl LayerPass<'_> {
 
 fn record_attention(
     rec: &mut Recorder,
+    tuning: &Tuning,
     shape: &AttentionShape,
     slabs: &[KvSlab],
     round: &AttentionRound,
     s: &Scratch,
 ) {
-    let scratch = attention::Scratch {
-        scores: &s.scores,
-        partials: &s.partials,
-    };
+    let output = Output::of(shape);
+    let out = s.attended.as_ref().unwrap_or(&s.act_attended);
     for (slab, &items) in slabs.iter().zip(&round.slabs) {
-        attention::record(rec, shape, slab, &s.q, &s.meta, items, scratch, &s.attended);
+        attention::record(
+            rec,
+            tuning,
+            shape,
+            slab,
+            &s.q,
+            &s.meta,
+            items,
+            &s.partials,
+            output,
+            out,
+        );
     }
     attention_merge::record(
         rec,
+        tuning,
         shape,
         &s.meta,
         round.merge_at,
         round.merge_rows,
         &s.partials,
-        &s.attended,
+        output,
+        out,
     );
 }

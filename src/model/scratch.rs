@@ -6,7 +6,8 @@ use super::decoder::DecoderOptions;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
-use crate::kernels::attention_plan::{scores_for, splits_for};
+use crate::kernels::attention_output::Output;
+use crate::kernels::attention_plan::splits_for;
 use crate::kv::pages_for;
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
@@ -25,10 +26,10 @@ pub(super) struct Scratch {
     /// Queries, keys and values before rotation, where the cache has several slabs.
     pub qkv: Option<Tensor>,
     pub q: Tensor,
-    pub attended: Tensor,
-    /// Records of `attended`.
+    /// The result of attention as f32, where a head's dims do not fill records.
+    pub attended: Option<Tensor>,
+    /// Its records.
     pub act_attended: Tensor,
-    pub scores: Tensor,
     pub partials: Tensor,
     /// Records of the gated MLP.
     pub act_gated: Tensor,
@@ -47,11 +48,7 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
 }
 
 /// Tokens for which every activation fits a binding.
-pub(super) fn most_tokens(
-    gpu: &Gpu,
-    config: &Config,
-    options: &DecoderOptions,
-) -> Result<usize> {
+pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<usize> {
     let widest = config.qkv_rows().max(config.hidden_size);
     let records = |columns| options.tuning.activations.dims(1, columns)[1];
     let widest = widest
@@ -89,14 +86,10 @@ impl Scratch {
         };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
-        // up to 64 MiB of scores and 32 MiB of partial results, within a binding; at least what one
-        // token at the end of the longest sequence needs, at most what a step could use
+        // up to 32 MiB of partial results, within a binding; at least what one token at the end of
+        // the longest sequence needs, at most what a step could use
         let (last, shape) = (options.max_model_len - 1, attention_shape(config));
         let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
-        let token_scores = scores_for(last, config.num_heads);
-        let scores_len = ((room(64 << 20) / 4) as usize)
-            .min(n * token_scores)
-            .max(token_scores);
         let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
         let token_slots = splits_for(last);
         let slots = ((room(32 << 20) / slot_bytes) as usize)
@@ -116,9 +109,10 @@ impl Scratch {
                 .then(|| f32("qkv", n, config.qkv_rows()))
                 .transpose()?,
             q: f32("q", n, config.q_width())?,
-            attended: f32("attended", n, config.q_width())?,
+            attended: (!Output::of(&shape).records())
+                .then(|| f32("attended", n, config.q_width()))
+                .transpose()?,
             act_attended: act("attended activations", n, config.q_width())?,
-            scores: gpu.tensor("attention scores", DType::F32, &[scores_len])?,
             partials: gpu.tensor(
                 "attention partials",
                 DType::F32,
@@ -136,14 +130,12 @@ impl Scratch {
             &self.hidden,
             &self.act,
             &self.q,
-            &self.attended,
             &self.act_attended,
-            &self.scores,
             &self.partials,
             &self.act_gated,
             &self.act_head,
             &self.logits,
         ];
-        always.into_iter().chain(&self.qkv)
+        always.into_iter().chain(&self.qkv).chain(&self.attended)
     }
 }

@@ -112,7 +112,9 @@ impl ModelWeights {
 
     /// The weight of the norm that the embedding goes through.
     pub fn first_norm(&self) -> &Tensor {
-        self.layers.first().map_or(&self.final_norm, |l| &l.attn_norm)
+        self.layers
+            .first()
+            .map_or(&self.final_norm, |l| &l.attn_norm)
     }
 
     /// The weight of the norm that follows layer `index`.

@@ -7,11 +7,9 @@ fn limits(slab_pages: usize, num_pages: usize) -> PlanLimits {
     PlanLimits {
         geometry: PageGeometry::new(num_pages, slab_pages),
         tile_tokens: 5,
-        item_workgroups: 3,
-        wanted_workgroups: 12,
+        item_teams: 3,
+        wanted_teams: 12,
         partial_slots: 64,
-        num_heads: 9,
-        scores_len: 1 << 20,
     }
 }
 
@@ -46,14 +44,12 @@ fn a_long_sequence_alone_is_split_and_merged() {
     let rounds = plan(&[sequence(0, 2, 511, &table)], &limits(64, 64));
     let slots: Vec<_> = rounds[0].slabs[0].iter().map(|i| i.slot0).collect();
     assert_eq!(slots, [Some(0), Some(2), Some(4)]);
-    let scores: Vec<_> = rounds[0].slabs[0].iter().map(|i| i.scores_at).collect();
-    assert_eq!(scores, [0, 2 * 9 * 64, 4 * 9 * 64]);
     let words: Vec<_> = rounds[0].merge.iter().map(MergeRow::words).collect();
     assert_eq!(words, [[0, 2, 0, 2], [1, 3, 1, 2]]);
 }
 
 #[test]
-fn with_workgroups_enough_splits_are_folded_in_place() {
+fn with_teams_enough_splits_are_folded_in_place() {
     let table: Vec<PageId> = (0..64).collect();
     let rounds = plan(&[sequence(0, 20, 600, &table)], &limits(64, 64));
     assert!(rounds[0].merge.is_empty());
@@ -81,7 +77,7 @@ fn partial_results_over_the_capacity_take_another_round() {
 }
 
 #[test]
-#[should_panic(expected = "4 partial results and 9072 scores, room for 3 and 1048576")]
+#[should_panic(expected = "4 partial results, room for 3")]
 fn partial_results_of_one_token_must_fit() {
     let table: Vec<PageId> = (0..64).collect();
     let limits = PlanLimits {
@@ -97,12 +93,11 @@ proptest! {
         shapes in proptest::collection::vec((1..40usize, 0..1500usize), 1..6),
         slab_splits in 1..8usize,
         tile_tokens in 1..17usize,
-        wanted_workgroups in 0..60usize,
+        wanted_teams in 0..60usize,
         partial_slots in 7..200usize,
-        scores_len in 3200..60_000usize,
     ) {
         let geometry = PageGeometry::new(40 * SPLIT_PAGES, slab_splits * SPLIT_PAGES);
-        let limits = PlanLimits { geometry, tile_tokens, item_workgroups: 3, wanted_workgroups, partial_slots, num_heads: 2, scores_len };
+        let limits = PlanLimits { geometry, tile_tokens, item_teams: 3, wanted_teams, partial_slots };
         let mut pool = PagePool::new(geometry);
         let mut tables = vec![Vec::new(); shapes.len()];
         for ((tokens, position), table) in shapes.iter().zip(&mut tables) {
