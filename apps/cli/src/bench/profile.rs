@@ -102,14 +102,18 @@ impl Profiled {
     pub fn table(&self) -> String {
         let total = self.profile.total();
         let mut text = format!(
-            "{} of {} tokens at {}: {:.2} ms unwatched, {:.2} ms in {} dispatches by {}\n\
+            "{}, {} at {}: {:.2} ms unwatched; {:.2} ms in {} dispatches, {:.2} a layer, by {}\n\
              {:>8} {:>10} {:>11} {:>10} {:>7}  kernel\n",
             self.what,
-            self.tokens,
+            match self.tokens {
+                1 => "1 token".to_owned(),
+                tokens => format!("{tokens} tokens"),
+            },
             self.depth,
             self.wall.as_secs_f64() * 1e3,
             total.as_secs_f64() * 1e3,
             self.dispatches(),
+            self.per_layer(self.dispatches()),
             self.profile.clock().name(),
             "count",
             "per layer",
@@ -173,6 +177,7 @@ impl Profiled {
             "unwatched_ns": self.wall.as_nanos() as u64,
             "total_ns": self.profile.total().as_nanos() as u64,
             "dispatches": self.dispatches(),
+            "dispatches_per_layer": self.per_layer(self.dispatches()),
             "rows": rows,
         })
     }
