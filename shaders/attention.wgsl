@@ -126,7 +126,8 @@ fn attention_octs(scores: ptr<function, AttentionScores>, kept: ptr<function, At
         attention_oct(scores, kept, held, 6u, at);
         attention_oct(scores, kept, held, 7u, at);
     } else {
-        for (var member = 0u; member < 8u; member++) { attention_oct(scores, kept, held, member, at); }
+        // not from a constant: it would be unrolled
+        for (var next = at; next < at + 8u; next++) { attention_oct(scores, kept, held, next - at, at); }
     }
 }
 
@@ -186,7 +187,11 @@ fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at:
         attention_key(state, attention_heard(kept, 6u), at + 6u * next, member, key + 6u <= last);
         attention_key(state, attention_heard(kept, 7u), at + 7u * next, member, key + 7u <= last);
     } else {
-        for (var j = 0u; j < 8u; j++) { attention_key(state, attention_heard(kept, j), at + j * next, member, key + j <= last); }
+        // not from a constant: it would be unrolled; without a turn where the keys are beyond all numbers
+        for (var from_key = key; from_key < key + 8u; from_key++) {
+            let j = from_key - key;
+            attention_key(state, attention_heard(kept, j), at + j * next, member, from_key <= last);
+        }
     }
 }
 
