@@ -17,6 +17,7 @@ pub mod embedding;
 pub mod gather_rows;
 pub mod matmul;
 mod matmul_cases;
+mod matmul_endings;
 pub mod numbers;
 pub mod pack;
 pub mod peaks;
@@ -31,6 +32,7 @@ mod tuning;
 use crate::gpu::{Kernel, Variant};
 pub use activations::Activations;
 use case::Case;
+use std::collections::HashSet;
 pub use tuning::Tuning;
 
 /// A kernel as tests, benches and comparisons see it.
@@ -76,3 +78,9 @@ pub static ALL: &[Entry] = &[
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];
+
+/// Each variant once: choices that make no difference to a kernel lead to the same.
+fn distinct(variants: impl Iterator<Item = Variant>) -> Vec<Variant> {
+    let mut seen = HashSet::new();
+    variants.filter(|variant| seen.insert(*variant)).collect()
+}
