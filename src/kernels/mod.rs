@@ -10,6 +10,7 @@ pub mod attention;
 pub mod attention_batch;
 pub mod attention_cases;
 pub mod attention_merge;
+mod attention_merge_cases;
 pub mod attention_output;
 pub mod attention_plan;
 pub mod case;
