@@ -1,4 +1,5 @@
-//! GGUF files, versions 2 and 3: one file with tensors, settings and tokenizer.
+//! GGUF files, versions 2 and 3: one file with tensors, settings and tokenizer, or several parts of
+//! one (see `split`).
 //!
 //! ```text
 //! magic, version, number of tensors, number of keys
@@ -11,7 +12,7 @@
 //! every tensor has to lie exactly where its predecessors end. Dimensions are stored innermost
 //! first and turned around here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checkpoint::{Checkpoint, Source, TensorInfo, stored_bytes};
@@ -19,6 +20,7 @@ use super::cursor::Cursor;
 use super::encoding::Encoding;
 use super::metadata::Metadata;
 use super::source::{FileSource, ReadAt};
+use super::split::{self, Split};
 use crate::error::{Error, Result};
 
 /// The first four bytes of every GGUF file.
@@ -45,31 +47,77 @@ pub(super) fn has_magic(path: &Path) -> bool {
     matches!(read, Ok(Ok(()))) && magic == MAGIC
 }
 
-/// A GGUF file, read up to the weights.
+/// A GGUF file, or all parts of one, read up to the weights.
 #[derive(Debug, Clone)]
 pub struct Gguf {
     /// The tensors.
     pub checkpoint: Checkpoint,
-    /// Settings and tokenizer.
+    /// Settings and tokenizer; those of the first part.
     pub metadata: Metadata,
 }
 
 impl Gguf {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads its header. If it is a part of a split model, whichever, the others
+    /// are looked for beside it, by the names that parts have: `NAME-00001-of-00003.gguf`.
     ///
     /// # Errors
-    /// See [`Gguf::read`]; [`Error::Io`] if the file cannot be read.
+    /// See [`Gguf::read`] and [`Gguf::read_parts`]; [`Error::Io`] if a file cannot be read;
+    /// [`Error::Field`] naming `split.count` or `split.no` if a part is missing or has another name.
     pub fn open(path: &Path) -> Result<Gguf> {
-        Gguf::read(path, Arc::new(FileSource::open(path)?))
+        let part = Part::read(path, Arc::new(FileSource::open(path)?))?;
+        match Split::of(&part.metadata)? {
+            None => part.whole(),
+            Some(split) => split::join(split::open_beside(part, split)?),
+        }
     }
 
     /// Reads the header of a GGUF file from any source; `path` only appears in messages.
     ///
     /// # Errors
-    /// [`Error::File`] if this is no GGUF file; [`Error::Unsupported`] for a version, byte order,
-    /// split file or tensor type that cannot be read; [`Error::Field`] and [`Error::Tensor`] naming
-    /// the key or tensor that breaks a rule of the format.
+    /// [`Error::File`] if this is no GGUF file; [`Error::Unsupported`] for a version, byte order or
+    /// tensor type that cannot be read, and for one part of several; [`Error::Field`] and
+    /// [`Error::Tensor`] naming the key or tensor that breaks a rule of the format.
     pub fn read(path: &Path, data: Arc<dyn ReadAt>) -> Result<Gguf> {
+        let part = Part::read(path, data)?;
+        match Split::of(&part.metadata)? {
+            None => part.whole(),
+            Some(split) => Err(Error::Unsupported {
+                path: path.to_owned(),
+                what: "one part alone of a model split over several GGUF files (split.count)"
+                    .to_owned(),
+                found: split.count.to_string(),
+                supported: "1, or all parts together".to_owned(),
+            }),
+        }
+    }
+
+    /// Reads the headers of all parts of a split model, in their order, from any sources; paths only
+    /// appear in messages.
+    ///
+    /// # Errors
+    /// As [`Gguf::read`], and [`Error::Field`] naming the key of a part that does not fit the
+    /// others; [`Error::Tensor`] naming both files if two parts hold tensors of one name.
+    ///
+    /// # Panics
+    /// If there are no parts.
+    pub fn read_parts(parts: impl IntoIterator<Item = (PathBuf, Arc<dyn ReadAt>)>) -> Result<Gguf> {
+        let parts = parts
+            .into_iter()
+            .map(|(path, data)| Part::read(&path, data))
+            .collect::<Result<_>>()?;
+        split::join(parts)
+    }
+}
+
+/// One file, which may be all there is.
+pub(super) struct Part {
+    pub metadata: Metadata,
+    pub source: Source,
+    pub tensors: Vec<TensorInfo>,
+}
+
+impl Part {
+    pub fn read(path: &Path, data: Arc<dyn ReadAt>) -> Result<Part> {
         let mut cursor = Cursor::new(path, &*data);
         check_version(&mut cursor)?;
         let num_tensors = cursor.u64("tensor count")?;
@@ -80,7 +128,6 @@ impl Gguf {
         cursor.limit(MAX_METADATA_BYTES, "of the 256 MiB that keys may take");
         let metadata = Metadata::read(&mut cursor, num_keys)?;
         cursor.unlimit();
-        refuse_split(&metadata)?;
         let alignment = alignment(&metadata)?;
 
         check_count(&cursor, num_tensors, MIN_TENSOR_BYTES, "tensor count")?;
@@ -89,10 +136,18 @@ impl Gguf {
             path: path.to_owned(),
             data: data.clone(),
         };
-        let checkpoint = Checkpoint::from_files(path.to_owned(), vec![(source, tensors)])?;
-        Ok(Gguf {
-            checkpoint,
+        Ok(Part {
             metadata,
+            source,
+            tensors,
+        })
+    }
+
+    fn whole(self) -> Result<Gguf> {
+        let path = self.source.path.clone();
+        Ok(Gguf {
+            checkpoint: Checkpoint::from_files(path, vec![(self.source, self.tensors)])?,
+            metadata: self.metadata,
         })
     }
 }
@@ -136,18 +191,6 @@ fn check_count(cursor: &Cursor<'_>, count: u64, record_bytes: u64, field: &str) 
         return Err(cursor.error(field, &problem));
     }
     cursor.expect_room(count, record_bytes, &format!("{count} records"), field)
-}
-
-fn refuse_split(metadata: &Metadata) -> Result<()> {
-    match metadata.opt_u32("split.count")? {
-        None | Some(0 | 1) => Ok(()),
-        Some(count) => Err(Error::Unsupported {
-            path: metadata.path().to_owned(),
-            what: "model split over several GGUF files (split.count)".to_owned(),
-            found: count.to_string(),
-            supported: "1; merge the parts into one file first".to_owned(),
-        }),
-    }
 }
 
 fn alignment(metadata: &Metadata) -> Result<u32> {

@@ -6,7 +6,7 @@
 //! does with its tensors.
 //!
 //! ```text
-//! open -> Gguf  { checkpoint, metadata }          gguf, metadata, cursor
+//! open -> Gguf  { checkpoint, metadata }          gguf, split, metadata, cursor
 //!      -> HfDir { checkpoint, config, dir }       hf, safetensors
 //!                   |
 //!                   +- get / require / expect_shape -> TensorInfo
@@ -25,11 +25,13 @@ use crate::error::{Error, Result};
 pub mod checkpoint;
 mod cursor;
 pub mod encoding;
+mod file_type;
 pub mod gguf;
 pub mod hf;
 pub mod metadata;
 pub mod safetensors;
 pub mod source;
+mod split;
 pub mod write;
 
 pub use checkpoint::{Checkpoint, TensorInfo};
@@ -45,7 +47,7 @@ const MAX_ENTRIES: usize = 10_000;
 /// An opened model in one of the layouts.
 #[derive(Debug, Clone)]
 pub enum ModelFiles {
-    /// One GGUF file.
+    /// One GGUF file, or all parts of one that was split.
     Gguf(Gguf),
     /// A directory with `config.json` and safetensors weights.
     HuggingFace(HfDir),
@@ -61,8 +63,9 @@ impl ModelFiles {
     }
 }
 
-/// Opens the model at `path`: a GGUF file, a directory with `config.json` and safetensors weights,
-/// or a directory with a single GGUF file. Reads headers and settings, no weights.
+/// Opens the model at `path`: a GGUF file or any part of one that was split, a directory with
+/// `config.json` and safetensors weights, or a directory with a single GGUF model. Reads headers and
+/// settings, no weights.
 ///
 /// # Errors
 /// [`Error::ModelNotFound`] if there is no model, with what was found instead; otherwise what
@@ -107,6 +110,9 @@ fn open_dir(dir: &Path) -> Result<ModelFiles> {
     match ggufs.as_slice() {
         [file] => return Gguf::open(file).map(ModelFiles::Gguf),
         [] => {}
+        [first, ..] if split::are_parts_of_one(&ggufs) => {
+            return Gguf::open(first).map(ModelFiles::Gguf);
+        }
         several => {
             let problem = format!("several GGUF files, name one of them: {}", names(several));
             return Err(not_found(dir, problem));

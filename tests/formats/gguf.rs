@@ -32,6 +32,14 @@ pub fn valid() -> GgufWriter {
         .tensor("brain", &[5, 2], Encoding::Bf16, &[0; 20])
         .tensor("q4_0", &[2, 64], Encoding::Q4_0, &[7; 72])
         .tensor("q4_1", &[3, 32], Encoding::Q4_1, &[7; 60])
+        .tensor("q5_0", &[1, 32], Encoding::Q5_0, &[7; 22])
+        .tensor("q5_1", &[1, 32], Encoding::Q5_1, &[7; 24])
+        .tensor("q2_k", &[1, 256], Encoding::Q2K, &[7; 84])
+        .tensor("q3_k", &[2, 256], Encoding::Q3K, &[7; 220])
+        .tensor("q4_k", &[1, 256], Encoding::Q4K, &[7; 144])
+        .tensor("q5_k", &[1, 512], Encoding::Q5K, &[7; 352])
+        .tensor("q6_k", &[1, 256], Encoding::Q6K, &[7; 210])
+        .tensor("q8_k", &[1, 256], Encoding::Q8K, &[7; 292])
         .tensor("q8_0", &[2, 2, 32], Encoding::Q8_0, &[7; 136])
 }
 
@@ -53,15 +61,22 @@ fn shapes_are_turned_outermost_first() {
     let norm = gguf.checkpoint.require("norm").unwrap();
     assert_eq!((norm.rows(), norm.columns()), (1, 3));
     let names: Vec<_> = gguf.checkpoint.names().collect();
-    assert_eq!(names, ["norm", "half", "brain", "q4_0", "q4_1", "q8_0"]);
-    assert_eq!(gguf.checkpoint.total_bytes(), 12 + 20 + 20 + 72 + 60 + 136);
+    let expected = [
+        "norm", "half", "brain", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k",
+        "q6_k", "q8_k", "q8_0",
+    ];
+    assert_eq!(names, expected);
+    let blocks = 72 + 60 + 22 + 24 + 136;
+    let k_quants = 84 + 220 + 144 + 352 + 210 + 292;
+    let total = gguf.checkpoint.total_bytes();
+    assert_eq!(total, 12 + 20 + 20 + blocks + k_quants);
 }
 
 #[test]
 fn version_2_and_other_alignments_are_read() {
     let mut bytes = valid().finish();
     bytes[4] = 2;
-    assert_eq!(read(bytes).unwrap().checkpoint.names().len(), 6);
+    assert_eq!(read(bytes).unwrap().checkpoint.names().len(), 14);
     for alignment in [8, 64, 65_536] {
         let bytes = GgufWriter::new()
             .alignment(alignment)
@@ -168,20 +183,55 @@ fn m26_offsets_follow_one_another() {
 
 #[test]
 fn m27_rows_of_broken_groups() {
-    for encoding in [Encoding::Q4_0, Encoding::Q4_1, Encoding::Q8_0] {
-        let id = encoding.gguf_type();
-        let bytes = GgufWriter::new().raw_tensor("w", &[48, 2], id, 0, &[0; 256]);
-        refused(
-            read(bytes.finish()),
-            &["tensor w: ", "48", encoding.name(), "groups of 32"],
+    let grouped: Vec<_> = Encoding::all().filter(|e| e.group_size() > 1).collect();
+    assert_eq!(grouped.len(), 11);
+    for encoding in grouped {
+        let (id, size) = (encoding.gguf_type(), encoding.group_size());
+        // A row and a half, twice: the elements make whole groups, the rows do not.
+        for row in [size + size / 2, size - 1, 1] {
+            let bytes = GgufWriter::new().raw_tensor("w", &[row as u64, 2], id, 0, &[0; 2048]);
+            let error = refused(
+                read(bytes.finish()),
+                &[
+                    "bad.gguf: tensor w: ",
+                    &format!("rows of {row} elements"),
+                    encoding.name(),
+                    &format!("groups of {size}"),
+                ],
+            );
+            assert!(matches!(error, Error::Tensor { .. }));
+        }
+    }
+}
+
+#[test]
+fn m26_a_last_group_that_is_cut() {
+    for encoding in Encoding::all() {
+        let (size, bytes) = (encoding.group_size(), encoding.group_bytes());
+        let shape = [3, size as u64];
+        let with = |len: usize| {
+            let dimensions = [shape[1], shape[0]];
+            let data = vec![0; len];
+            let file = GgufWriter::new()
+                .raw_tensor("w", &dimensions, encoding.gguf_type(), 0, &data)
+                .finish();
+            // The writer pads; what is asked for is a file that ends within the last group.
+            let end = file.len() - (len.next_multiple_of(32) - len);
+            read(file[..end].to_vec())
+        };
+        with(3 * bytes).unwrap();
+        let error = refused(
+            with(3 * bytes - 1),
+            &["bad.gguf: tensor w: ", "1 are missing"],
         );
+        assert!(matches!(error, Error::Tensor { .. }), "{}", encoding.name());
     }
 }
 
 #[test]
 fn m28_types_without_a_decoder() {
     for (id, name) in [
-        (14, "Q6_K"),
+        (9, "Q8_1"),
         (16, "IQ2_XXS"),
         (39, "MXFP4"),
         (28, "F64"),
@@ -194,11 +244,50 @@ fn m28_types_without_a_decoder() {
                 "bad.gguf",
                 "tensor w",
                 name,
-                "F32, F16, Q4_0, Q4_1, Q8_0, BF16",
+                "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, BF16",
             ],
         );
         assert!(matches!(error, Error::Unsupported { .. }));
     }
+}
+
+#[test]
+fn a_file_is_called_by_its_type_or_by_what_it_holds() {
+    let mixed = |keys: GgufWriter| {
+        let bytes = keys
+            .tensor("norm", &[256], Encoding::F32, &[0; 1024])
+            .tensor("a", &[8, 256], Encoding::Q4K, &[0; 8 * 144])
+            .tensor("b", &[2, 256], Encoding::Q6K, &[0; 2 * 210])
+            .tensor("c", &[1, 256], Encoding::Q4K, &[0; 144])
+            .finish();
+        read(bytes).unwrap()
+    };
+    let typed = |number| mixed(GgufWriter::new().u32("general.file_type", number));
+    for (number, name) in [
+        (15, "Q4_K_M"),
+        (14, "Q4_K_S"),
+        (1024 + 15, "Q4_K_M"),
+        (0, "F32"),
+        (32, "BF16"),
+        (7, "Q8_0"),
+        (12, "Q3_K_M"),
+    ] {
+        assert_eq!(typed(number).quantisation().unwrap(), Some(name));
+    }
+    // By the bytes: neither the number of tensors nor the last one decides.
+    for unknown in [typed(999), mixed(GgufWriter::new())] {
+        assert_eq!(unknown.quantisation().unwrap(), Some("Q4_K"));
+    }
+    let expected = [
+        (Encoding::F32, 1024),
+        (Encoding::Q4K, 9 * 144),
+        (Encoding::Q6K, 2 * 210),
+    ];
+    assert_eq!(typed(15).encodings(), expected);
+    let text = mixed(GgufWriter::new().string("general.file_type", "Q4_K_M"));
+    refused(text.quantisation(), &["bad.gguf: general.file_type: "]);
+    let empty = read(GgufWriter::new().finish()).unwrap();
+    assert_eq!(empty.quantisation().unwrap(), None);
 }
 
 #[test]
@@ -219,14 +308,6 @@ fn m29_names_are_unique_and_short() {
     refused(read(long.finish()), &["name of key 0", "65536", "65535"]);
     let empty = GgufWriter::new().u32("", 1).u32("padding", 0).finish();
     refused(read(empty), &["key 0", "empty"]);
-}
-
-#[test]
-fn m30_split_files() {
-    let split = GgufWriter::new().raw("split.count", 2, &[3, 0]).finish();
-    refused(read(split), &["bad.gguf", "split.count", "\"3\"", "merge"]);
-    let whole = GgufWriter::new().raw("split.count", 2, &[1, 0]).finish();
-    read(whole).unwrap();
 }
 
 /// Arrays whose form in memory is larger than in the file.

@@ -6,7 +6,9 @@ mod gguf;
 mod memory;
 mod metadata;
 mod mutation;
+mod oracle;
 mod safetensors;
+mod split;
 mod weights;
 
 use nelumbo::{Error, Result};

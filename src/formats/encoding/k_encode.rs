@@ -9,7 +9,10 @@ use super::{encode_groups, fit, put_half};
 pub(super) fn q2(values: &[f32], bytes: &mut [u8]) {
     encode_groups(values, bytes, |values, block: &mut [u8; 84]| {
         let parts = Unsigned::<16>::fit(values, 3, 15);
-        let (d, dmin) = (put_half(block, 80, parts.d), put_half(block, 82, parts.dmin));
+        let (d, dmin) = (
+            put_half(block, 80, parts.d),
+            put_half(block, 82, parts.dmin),
+        );
         let (scales, codes) = block.split_at_mut(16);
         for (part, byte) in scales.iter_mut().enumerate() {
             *byte = parts.scales[part] | (parts.minimums[part] << 4);
@@ -31,8 +34,18 @@ pub(super) fn q3(values: &[f32], bytes: &mut [u8]) {
         }
         for (idx, code) in parts.codes(values, d).into_iter().enumerate() {
             let part = idx / 16;
-            put(&mut block[..32], Place::of_one_bit(part), idx % 16, code >> 2);
-            put(&mut block[32..96], Place::of_two_bits(part), idx % 16, code & 3);
+            put(
+                &mut block[..32],
+                Place::of_one_bit(part),
+                idx % 16,
+                code >> 2,
+            );
+            put(
+                &mut block[32..96],
+                Place::of_two_bits(part),
+                idx % 16,
+                code & 3,
+            );
         }
     });
 }
@@ -43,7 +56,12 @@ pub(super) fn q4(values: &[f32], bytes: &mut [u8]) {
         let (d, dmin) = (put_half(block, 0, parts.d), put_half(block, 2, parts.dmin));
         put_six_bits(&mut block[4..16], &parts);
         for (idx, code) in parts.codes(values, d, dmin).into_iter().enumerate() {
-            put(&mut block[16..], Place::of_nibbles(idx / 32), idx % 32, code);
+            put(
+                &mut block[16..],
+                Place::of_nibbles(idx / 32),
+                idx % 32,
+                code,
+            );
         }
     });
 }
@@ -55,7 +73,12 @@ pub(super) fn q5(values: &[f32], bytes: &mut [u8]) {
         put_six_bits(&mut block[4..16], &parts);
         for (idx, code) in parts.codes(values, d, dmin).into_iter().enumerate() {
             let (part, at) = (idx / 32, idx % 32);
-            put(&mut block[16..48], Place::of_one_bit(2 * part), at, code >> 4);
+            put(
+                &mut block[16..48],
+                Place::of_one_bit(2 * part),
+                at,
+                code >> 4,
+            );
             put(&mut block[48..], Place::of_nibbles(part), at, code & 0xf);
         }
     });
@@ -70,27 +93,41 @@ pub(super) fn q6(values: &[f32], bytes: &mut [u8]) {
         }
         for (idx, code) in parts.codes(values, d).into_iter().enumerate() {
             let (part, at) = (idx / 16, idx % 16);
-            put(&mut block[..128], Place::of_wide_nibbles(part), at, code & 0xf);
-            put(&mut block[128..192], Place::of_two_bits(part), at, code >> 4);
+            put(
+                &mut block[..128],
+                Place::of_wide_nibbles(part),
+                at,
+                code & 0xf,
+            );
+            put(
+                &mut block[128..192],
+                Place::of_two_bits(part),
+                at,
+                code >> 4,
+            );
         }
     });
 }
 
 pub(super) fn q8(values: &[f32], bytes: &mut [u8]) {
-    encode_groups(values, bytes, |values: &[f32; SIZE], block: &mut [u8; 292]| {
-        let codes = -127..=127;
-        let d = fit::signed_scale(values, &codes);
-        block[..4].copy_from_slice(&d.to_le_bytes());
-        for (part, values) in values.chunks_exact(16).enumerate() {
-            let mut sum = 0i16;
-            for (idx, &value) in values.iter().enumerate() {
-                let code = fit::nearest(value, d, 0.0, &codes);
-                block[4 + 16 * part + idx] = code as i8 as u8;
-                sum += code as i16;
+    encode_groups(
+        values,
+        bytes,
+        |values: &[f32; SIZE], block: &mut [u8; 292]| {
+            let codes = -127..=127;
+            let d = fit::signed_scale(values, &codes);
+            block[..4].copy_from_slice(&d.to_le_bytes());
+            for (part, values) in values.chunks_exact(16).enumerate() {
+                let mut sum = 0i16;
+                for (idx, &value) in values.iter().enumerate() {
+                    let code = fit::nearest(value, d, 0.0, &codes);
+                    block[4 + 16 * part + idx] = code as i8 as u8;
+                    sum += code as i16;
+                }
+                block[260 + 2 * part..262 + 2 * part].copy_from_slice(&sum.to_le_bytes());
             }
-            block[260 + 2 * part..262 + 2 * part].copy_from_slice(&sum.to_le_bytes());
-        }
-    });
+        },
+    );
 }
 
 /// Parts of `SIZE / N` elements with codes from 0 up: `x = d * scale * code - dmin * minimum`.

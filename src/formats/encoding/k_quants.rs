@@ -88,7 +88,11 @@ impl Place {
     }
 
     /// The part's bits, an element a byte.
-    fn bits<'a, const MASK: u8>(self, bytes: &'a [u8], len: usize) -> impl Iterator<Item = u8> + 'a {
+    fn bits<'a, const MASK: u8>(
+        self,
+        bytes: &'a [u8],
+        len: usize,
+    ) -> impl Iterator<Item = u8> + 'a {
         let bytes = &bytes[self.start..self.start + len];
         bytes.iter().map(move |byte| (byte >> self.shift) & MASK)
     }
@@ -218,9 +222,18 @@ mod tests {
     #[test]
     fn scales_of_six_bits_take_their_bits_from_everywhere() {
         let scales: [u8; 12] = [
-            0b01_000001, 0b10_000010, 0b11_000011, 0b00_000100, // scales 0 to 3
-            0b11_111111, 0b10_100000, 0b01_010000, 0b00_001000, // minimums 0 to 3
-            0b0010_0001, 0b0011_1111, 0b1111_0000, 0b1001_0110, // low bits of 4 to 7
+            0b01_000001,
+            0b10_000010,
+            0b11_000011,
+            0b00_000100, // scales 0 to 3
+            0b11_111111,
+            0b10_100000,
+            0b01_010000,
+            0b00_001000, // minimums 0 to 3
+            0b0010_0001,
+            0b0011_1111,
+            0b1111_0000,
+            0b1001_0110, // low bits of 4 to 7
         ];
         let expected = [
             (1, 63),
