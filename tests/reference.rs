@@ -5,6 +5,8 @@ mod common;
 use common::{argmax, gpu, tokens};
 use nelumbo::LoadOptions;
 use nelumbo::engine::Engine;
+use nelumbo::formats::write::GgufWriter;
+use nelumbo::formats::{Checkpoint, Encoding, Gguf};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kv::KvFormat;
 use nelumbo::model::load::decoder_from_parts;
@@ -12,7 +14,8 @@ use nelumbo::model::reference::Reference;
 use nelumbo::model::rope::{Rope, RopeScaling};
 use nelumbo::model::tensors::TensorMap;
 use nelumbo::model::{Config, synthetic};
-use nelumbo::quant::FORMATS;
+use nelumbo::quant::{FORMATS, Format};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The largest error permitted, as a share of the range of a row of logits.
@@ -38,7 +41,18 @@ fn scaled(theta: f64, scaling: RopeScaling) -> Config {
 /// Holds every row of logits against the reference, for each format of weights.
 fn compare(gpu: &Arc<Gpu>, name: &str, config: &Config, num_tokens: usize) {
     let checkpoint = synthetic::checkpoint(config, 21).unwrap();
-    let map = TensorMap::new(config, &synthetic::NAMES, &checkpoint).unwrap();
+    compare_weights(gpu, name, config, &checkpoint, num_tokens);
+}
+
+/// [`compare`] with these weights.
+fn compare_weights(
+    gpu: &Arc<Gpu>,
+    name: &str,
+    config: &Config,
+    checkpoint: &Checkpoint,
+    num_tokens: usize,
+) {
+    let map = TensorMap::new(config, &synthetic::NAMES, checkpoint).unwrap();
     let text = tokens(22, num_tokens, config.vocab_size);
     for &format in FORMATS {
         let options = LoadOptions {
@@ -48,7 +62,7 @@ fn compare(gpu: &Arc<Gpu>, name: &str, config: &Config, num_tokens: usize) {
             ..LoadOptions::default()
         };
         let decoder =
-            decoder_from_parts(gpu, config, &synthetic::NAMES, &checkpoint, &options).unwrap();
+            decoder_from_parts(gpu, config, &synthetic::NAMES, checkpoint, &options).unwrap();
         let mut engine = Engine::new(decoder).unwrap();
         let expected = Reference::load(config, &map, format).unwrap().logits(&text);
         let (mut worst, mut rows) = (0.0f64, 0);
@@ -161,4 +175,120 @@ fn texts_over_several_splits() {
         ..heads(6, 2, 32)
     };
     compare_all(&[("530 tokens", config, 530)]);
+}
+
+/// Rows of whole blocks of 256, for every matrix.
+fn wide() -> Config {
+    Config {
+        hidden_size: 256,
+        intermediate_size: 256,
+        vocab_size: 128,
+        ..heads(8, 4, 32)
+    }
+}
+
+/// The matrices of a checkpoint encoded again, each as it is told by name, through a GGUF file; and
+/// the size of what that changed in the matrices, as a share of theirs.
+fn encoded_again(from: &Checkpoint, encoding: impl Fn(&str) -> Encoding) -> (Checkpoint, f64) {
+    let (mut error, mut size) = (0.0, 0.0);
+    let mut values = Vec::new();
+    let mut file = GgufWriter::new();
+    for info in from.tensors() {
+        from.read_rows(info, 0..info.rows(), &mut values).unwrap();
+        if let [_, _] = *info.shape {
+            let encoding = encoding(&info.name);
+            let bytes = encoding.encode(&values);
+            let mut back = vec![0.0; values.len()];
+            encoding.decode(&bytes, &mut back);
+            error += distance(&values, &back);
+            size += distance(&values, &vec![0.0; values.len()]);
+            file = file.tensor(&info.name, &info.shape, encoding, &bytes);
+        } else {
+            let bytes = Encoding::F32.encode(&values);
+            file = file.tensor(&info.name, &info.shape, Encoding::F32, &bytes);
+        }
+    }
+    let gguf = Gguf::read(Path::new("encoded.gguf"), Arc::new(file.finish())).unwrap();
+    (gguf.checkpoint, (error / size).sqrt())
+}
+
+/// The sum of squared differences.
+fn distance<T: Copy + Into<f64>>(a: &[T], b: &[T]) -> f64 {
+    let squares = a
+        .iter()
+        .zip(b)
+        .map(|(&a, &b)| (a.into() - b.into()).powi(2));
+    squares.sum()
+}
+
+/// Q4_K_M in small: what matters most has more bits.
+fn mixed(name: &str) -> Encoding {
+    match name.rsplit('.').next() {
+        Some("v" | "down" | "embedding") => Encoding::Q6K,
+        _ => Encoding::Q4K,
+    }
+}
+
+#[test]
+fn weights_from_every_encoding_of_files() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let (config, original) = (wide(), synthetic::checkpoint(&wide(), 21).unwrap());
+    for encoding in Encoding::all() {
+        let name = format!("{} in the file", encoding.name());
+        let (checkpoint, _) = encoded_again(&original, |_| encoding);
+        compare_weights(&gpu, &name, &config, &checkpoint, 12);
+    }
+    let (checkpoint, _) = encoded_again(&original, mixed);
+    let found: Vec<_> = ["embedding", "layers.0.q", "layers.1.down", "norm"]
+        .map(|name| checkpoint.require(name).unwrap().encoding)
+        .into();
+    let expected = [Encoding::Q6K, Encoding::Q4K, Encoding::Q6K, Encoding::F32];
+    assert_eq!(found, expected);
+    compare_weights(&gpu, "Q4_K and Q6_K in the file", &config, &checkpoint, 12);
+}
+
+/// What encoding does to logits is of the size of what it does to weights.
+#[test]
+fn a_model_encoded_again_stays_the_same_model() {
+    let config = wide();
+    let text = tokens(22, 12, config.vocab_size);
+    let logits = |checkpoint: &Checkpoint| -> Vec<f64> {
+        let map = TensorMap::new(&config, &synthetic::NAMES, checkpoint).unwrap();
+        let format = Format::from_name("f16").unwrap();
+        Reference::load(&config, &map, format)
+            .unwrap()
+            .logits(&text)
+            .concat()
+    };
+    let original = synthetic::checkpoint(&config, 21).unwrap();
+    let exact = logits(&original);
+    let size = distance(&exact, &vec![0.0; exact.len()]);
+    let held = |name: &str, encoding: &dyn Fn(&str) -> Encoding, weights_bound: f64| {
+        let (checkpoint, weights) = encoded_again(&original, encoding);
+        let change = (distance(&logits(&checkpoint), &exact) / size).sqrt();
+        println!("{name}: weights change by {weights:.4}, logits by {change:.4}");
+        assert!(
+            weights <= weights_bound,
+            "{name}: {weights} above {weights_bound}"
+        );
+        assert!(change <= 3.0 * weights, "{name}: {change} from {weights}");
+    };
+    for encoding in Encoding::all() {
+        // Normal values reach about 2.5 times their size within 32, so that a step between n levels
+        // is 5 / n, and the error 0.29 of that; a little more where scales are rounded as well.
+        let levels = match encoding {
+            Encoding::F32 | Encoding::F16 => f64::INFINITY,
+            Encoding::Bf16 | Encoding::Q8_0 | Encoding::Q8K => 200.0,
+            Encoding::Q6K => 64.0,
+            Encoding::Q5_0 | Encoding::Q5_1 | Encoding::Q5K => 32.0,
+            Encoding::Q4_0 | Encoding::Q4_1 | Encoding::Q4K => 16.0,
+            Encoding::Q3K => 8.0,
+            Encoding::Q2K => 4.0,
+            other => panic!("{} is new here", other.name()),
+        };
+        held(encoding.name(), &|_| encoding, 1.8 / levels);
+    }
+    held("Q4_K and Q6_K", &mixed, 1.8 / 16.0);
 }

@@ -6,6 +6,8 @@ mod support;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use nelumbo::formats::Encoding;
+use nelumbo::formats::write::GgufWriter;
 use support::server::{Reply, Server};
 use support::{Ended, World, closed_port, finish, write_wheel};
 
@@ -81,6 +83,31 @@ fn the_hub_is_asked_first_and_only_once() {
     ] {
         assert!(table.stdout.contains(cell), "{cell}: {}", table.stdout);
     }
+}
+
+#[test]
+fn a_file_of_mixed_encodings_is_listed_by_its_own_name() {
+    // The table of this world says Q8_0.
+    let file = GgufWriter::new()
+        .u32("general.file_type", 15)
+        .tensor("a", &[4, 256], Encoding::Q4K, &[0; 4 * 144])
+        .tensor("b", &[1, 256], Encoding::Q6K, &[0; 210])
+        .finish();
+    let world = World::new();
+    world.write_table(&file);
+    world.write_python(NO_SUCH);
+    let server = Server::start(move |request, _| Reply::file(&file, request));
+    let ended = world.nelumbo(&server.url, &["pull", "tiny"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let table = world.nelumbo(&server.url, &["ls"]);
+    let row = table.stdout.lines().last().unwrap();
+    assert!(row.contains(" Q4_K_M ") && !row.contains("Q8_0"), "{row}");
+    let json = world.nelumbo(&server.url, &["ls", "--json"]);
+    assert!(
+        json.stdout.contains(r#""quant": "Q4_K_M""#),
+        "{}",
+        json.stdout
+    );
 }
 
 #[test]

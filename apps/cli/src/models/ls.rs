@@ -1,7 +1,9 @@
 //! `nelumbo ls`: the models in the cache.
 
 use std::fs;
+use std::path::Path;
 
+use nelumbo::formats::Gguf;
 use serde::Serialize;
 
 use super::cache::{Cache, State, with_suffix};
@@ -71,9 +73,20 @@ fn row(entry: &Entry, cache: &Cache) -> Result<Option<Row>, Failure> {
         name: format!("{}:{}", entry.name, entry.tag),
         source,
         format: entry.format.clone(),
-        quant: entry.quant.clone(),
+        quant: quant(entry, &path, state),
         size,
         path: path.display().to_string(),
         state,
     }))
+}
+
+/// What the file calls itself, which for mixtures says more than the encoding of most tensors; what
+/// the table says while there is no whole file, or none that tells.
+fn quant(entry: &Entry, path: &Path, state: State) -> String {
+    let told = (state == State::Ready && entry.format == "gguf")
+        .then(|| Gguf::open(path).and_then(|gguf| gguf.quantisation()));
+    match told {
+        Some(Ok(Some(name))) => name.to_owned(),
+        _ => entry.quant.clone(),
+    }
 }
