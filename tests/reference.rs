@@ -249,7 +249,10 @@ fn weights_from_every_encoding_of_files() {
     compare_weights(&gpu, "Q4_K and Q6_K in the file", &config, &checkpoint, 12);
 }
 
-/// What encoding does to logits is of the size of what it does to weights.
+/// What encoding does to logits is of the size of what it does to weights. A logit depends on 16
+/// matrices (7 in each of two layers, embedding and head); errors that are independent add up to
+/// four times that of one, and a little more where products of matrices meet, in gates and scores.
+/// The logits of two unrelated models are 1.41 apart by this measure.
 #[test]
 fn a_model_encoded_again_stays_the_same_model() {
     let config = wide();
@@ -273,7 +276,7 @@ fn a_model_encoded_again_stays_the_same_model() {
             weights <= weights_bound,
             "{name}: {weights} above {weights_bound}"
         );
-        assert!(change <= 3.0 * weights, "{name}: {change} from {weights}");
+        assert!(change <= 5.0 * weights, "{name}: {change} from {weights}");
     };
     for encoding in Encoding::all() {
         // Normal values reach about 2.5 times their size within 32, so that a step between n levels
