@@ -6,8 +6,9 @@ use super::matmul::{Kind, MATMUL, Norm, Out, record, reference};
 use super::pack::records;
 use super::rope::{self, RopeRows, pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;
-use crate::gpu::{DType, Recorder};
+use crate::gpu::{Coop, DType, Recorder};
 use crate::kernels::case::Tensors;
+use crate::kernels::matmul_coop;
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::quant::{FORMATS, Format, GROUP, Shard, Weights};
 
@@ -102,17 +103,8 @@ fn case(
     (num_tokens, rows, columns): (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = if rows == 960 {
-        (9, 3, 64)
-    } else {
-        HEADS[seed as usize % HEADS.len()]
-    };
-    let rows = match kind {
-        Kind::Store { .. } => rows,
-        Kind::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
-        Kind::Gated => rows.next_multiple_of(8),
-        Kind::Residual => rows.next_multiple_of(4),
-    };
+    let heads = heads_of(rows, seed);
+    let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let mut raw = data.normal(rows * columns);
     raw[0] = 60.0; // one outlier sets its group's scale
@@ -162,16 +154,50 @@ fn case(
     let call = Call {
         format,
         tuning,
+        coop: None,
         kind,
         num_tokens,
         rows,
         columns,
     };
+    ending(case, call, heads, out, &mut data)
+}
+
+/// Heads of a case: query heads, key heads, dims.
+type Heads = (usize, usize, usize);
+
+/// Heads of a case of queries, keys and values of about `rows` rows.
+pub(super) fn heads_of(rows: usize, seed: u64) -> Heads {
+    if rows == 960 {
+        (9, 3, 64)
+    } else {
+        HEADS[seed as usize % HEADS.len()]
+    }
+}
+
+/// About `rows` rows that suit an ending.
+pub(super) fn rows_of(kind: Kind, rows: usize, heads: Heads) -> usize {
     match kind {
+        Kind::Store { .. } => rows,
+        Kind::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
+        Kind::Gated => rows.next_multiple_of(8),
+        Kind::Residual => rows.next_multiple_of(4),
+    }
+}
+
+/// `case` with the tensors of its ending, which must hold what becomes of `out`.
+pub(super) fn ending(
+    case: Case,
+    call: Call,
+    heads: Heads,
+    out: Vec<(f64, f64)>,
+    data: &mut Data,
+) -> Case {
+    match call.kind {
         Kind::Store { .. } => store(case, call, out),
-        Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, &mut data),
+        Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, data),
         Kind::Gated => gated(case, call, &out),
-        Kind::Residual => residual(case, call, &out, &mut data),
+        Kind::Residual => residual(case, call, &out, data),
     }
 }
 
@@ -219,13 +245,15 @@ fn scaled(
 
 /// How a case is dispatched.
 #[derive(Clone, Copy)]
-struct Call {
-    format: &'static Format,
-    tuning: Tuning,
-    kind: Kind,
-    num_tokens: usize,
-    rows: usize,
-    columns: usize,
+pub(super) struct Call {
+    pub format: &'static Format,
+    pub tuning: Tuning,
+    /// By cooperative matrices, from halved rows.
+    pub coop: Option<Coop>,
+    pub kind: Kind,
+    pub num_tokens: usize,
+    pub rows: usize,
+    pub columns: usize,
 }
 
 impl Call {
@@ -237,6 +265,10 @@ impl Call {
             columns: self.columns,
             shards: vec![Shard::new(0, self.rows, t.get("w").clone(), scales)],
         };
+        if let Some(coop) = self.coop {
+            matmul_coop::record(rec, coop, &w, t.get("x"), self.num_tokens, out);
+            return;
+        }
         let norm = self.kind.has_norm().then_some(Norm { eps: EPS });
         record(
             rec,
@@ -337,7 +369,7 @@ fn qkv(
     case: Case,
     call: Call,
     kv: KvFormat,
-    (num_heads, num_kv_heads, head_dim): (usize, usize, usize),
+    (num_heads, num_kv_heads, head_dim): Heads,
     out: &[(f64, f64)],
     data: &mut Data,
 ) -> Case {

@@ -11,19 +11,19 @@ use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
-use nelumbo::model::Texts;
+use nelumbo::model::{Numerics, Texts};
 use nelumbo::model::warm::shader_hash;
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
 
-use crate::args::{ActivationType, CacheType, WeightType};
+use crate::args::{ActivationType, CacheType, NumericsMode, WeightType};
 use crate::date;
 use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Timings, Usage};
+use crate::output::{self, Answer, Device, Memory, Timings, Usage};
 use crate::run::Answers;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -34,6 +34,7 @@ pub struct Session {
     engine: EngineHandle,
     texts: Texts,
     gpu: Arc<Gpu>,
+    numerics: Numerics,
     memory: Memory,
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
@@ -50,7 +51,7 @@ pub fn open(
 ) -> Result<Session, Failure> {
     let start = Instant::now();
     let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
-    let path = path.to_owned();
+    let (path, numerics) = (path.to_owned(), load.numerics);
     let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
         let mut progress = |done: u64, all: u64| {
@@ -83,6 +84,7 @@ pub fn open(
         engine,
         texts,
         gpu,
+        numerics,
         memory,
         context_limit,
         load_time,
@@ -122,6 +124,10 @@ pub fn load_options(
             ActivationType::Auto => None,
             ActivationType::Q8 => Some(Activations::Q8),
             ActivationType::F32 => Some(Activations::F32),
+        },
+        numerics: match device.numerics {
+            NumericsMode::Canonical => Numerics::Canonical,
+            NumericsMode::Fast => Numerics::Fast,
         },
         ctx_size,
         batch_size,
@@ -222,6 +228,9 @@ impl Answers for Session {
             finish_reason: generated.finish_reason.name().to_owned(),
             top_logprobs: generated.top_logprobs,
             device: self.device(),
+            numerics: output::Numerics {
+                mode: self.numerics.name().to_owned(),
+            },
             memory: self.memory,
             context_limit: self.context_limit,
         })
