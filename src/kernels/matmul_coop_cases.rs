@@ -15,7 +15,7 @@ const SHAPES: [(usize, usize, usize); 5] = [
     (65, 130, 100),
     (64, 64, 32),
     (17, 100, 68),
-    (130, 66, 292),
+    (97, 66, 292),
 ];
 
 /// Every format, configuration and ending; shapes take turns.
