@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{bits, gpu, tokens};
+use common::{bits, gpu, model_path, tokens};
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
@@ -12,7 +12,8 @@ use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, Decoder, Numerics, synthetic};
 use nelumbo::quant::{FORMATS, Format};
-use nelumbo::{Error, LoadOptions, Result};
+use nelumbo::{Error, LoadOptions, Model, Result};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// How far logits may move, as a share of the largest: operands are rounded by 2^-11 each, and what a
@@ -72,6 +73,23 @@ fn logits(decoder: Decoder, tokens: &[u32], chunk: usize) -> Vec<f32> {
     last
 }
 
+/// How far the second of two results is from the first, and the largest of the first.
+fn moved(canonical: &[f32], fast: &[f32]) -> (f32, f32) {
+    assert_eq!(canonical.len(), fast.len());
+    assert!(fast.iter().all(|v| v.is_finite()));
+    let largest = canonical.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let moved = canonical.iter().zip(fast).map(|(c, f)| (c - f).abs());
+    (moved.fold(0.0f32, f32::max), largest)
+}
+
+/// Says why a test on fast models does not run; its adapter is what it is.
+fn skip(gpu: &Gpu) {
+    println!(
+        "skipped: {} has no cooperative matrices of f16 with f32 sums",
+        gpu.report().name
+    );
+}
+
 /// The model of the tests on bits, with widths that fill neither groups nor tiles.
 fn ragged() -> Config {
     Config {
@@ -91,10 +109,7 @@ fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
         return;
     };
     let Some(coop) = gpu.caps().coop else {
-        println!(
-            "skipped: {} has no cooperative matrices of f16 with f32 sums",
-            gpu.report().name
-        );
+        skip(&gpu);
         return;
     };
     for config in [synthetic::tiny(), ragged()] {
@@ -106,16 +121,13 @@ fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
             };
             let canonical = run(Numerics::Canonical, TOKENS);
             let fast = run(Numerics::Fast, TOKENS);
-            assert_eq!(canonical.len(), fast.len());
-            let largest = canonical.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-            let moved = canonical.iter().zip(&fast).map(|(c, f)| (c - f).abs());
-            let most = moved.fold(0.0f32, f32::max);
+            let (most, largest) = moved(&canonical, &fast);
             println!(
                 "{} weights, hidden {}, {coop:?}: logits within {most:.6} of {largest:.3}",
                 format.name, config.hidden_size
             );
             assert!(
-                most <= TOLERANCE * largest && fast.iter().all(|v| v.is_finite()),
+                most <= TOLERANCE * largest,
                 "{} weights: logits moved by {most} of {largest}",
                 format.name
             );
@@ -125,6 +137,51 @@ fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
             assert_eq!(bits(&run(Numerics::Canonical, 8)), bits(&short));
         }
     }
+}
+
+#[test]
+fn the_real_model_agrees_within_the_tolerance() {
+    let Some(gpu) = gpu(&with_coop()) else {
+        return;
+    };
+    if gpu.caps().coop.is_none() {
+        skip(&gpu);
+        return;
+    }
+    let Some(path) = model_path() else {
+        return;
+    };
+    let golden = include_str!("fixtures/golden/golden-smollm2.json");
+    let golden: Value = serde_json::from_str(golden).unwrap();
+    let ids = |prompt: &Value| -> Vec<u32> {
+        serde_json::from_value(prompt["token_ids"].clone()).unwrap()
+    };
+    let prompts = golden["prompts"].as_array().unwrap().iter().map(ids);
+    let text = prompts.max_by_key(Vec::len).unwrap();
+    assert!(text.len() > 24, "{} tokens", text.len());
+    let run = |numerics| {
+        let options = LoadOptions {
+            activations: Some(Activations::F32),
+            numerics,
+            ctx_size: Some(512),
+            batch_size: Some(512),
+            ..LoadOptions::default()
+        };
+        let model = Model::load(&path, &options, &mut |_, _| ()).unwrap();
+        assert_eq!(model.decoder.numerics(), numerics);
+        logits(model.decoder, &text, text.len())
+    };
+    let (canonical, fast) = (run(Numerics::Canonical), run(Numerics::Fast));
+    let (most, largest) = moved(&canonical, &fast);
+    println!(
+        "{} tokens: logits within {most:.5} of {largest:.3}",
+        text.len()
+    );
+    assert!(
+        most <= TOLERANCE * largest,
+        "logits moved by {most} of {largest}"
+    );
+    assert_ne!(bits(&canonical), bits(&fast), "the mode changed nothing");
 }
 
 /// Never silently: not where the adapter has none, not where they were not asked for, and not with

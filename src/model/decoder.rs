@@ -9,6 +9,7 @@
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::config::Config;
+use super::numerics::Numerics;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::step::{AttentionRound, Span, Step};
@@ -119,6 +120,14 @@ impl Decoder {
     /// Choices that are part of the numerics.
     pub fn tuning(&self) -> &Tuning {
         &self.options.tuning
+    }
+
+    /// Which rules results keep.
+    pub fn numerics(&self) -> Numerics {
+        match self.options.coop {
+            None => Numerics::Canonical,
+            Some(_) => Numerics::Fast,
+        }
     }
 
     /// The longest sequence, in tokens.

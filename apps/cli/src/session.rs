@@ -51,8 +51,8 @@ pub fn open(
 ) -> Result<Session, Failure> {
     let start = Instant::now();
     let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
-    let (path, numerics) = (path.to_owned(), load.numerics);
-    let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
+    let path = path.to_owned();
+    let (engine, (texts, gpu, numerics, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
         let mut progress = |done: u64, all: u64| {
             let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -69,8 +69,9 @@ pub fn open(
             scratch_bytes: decoder.scratch_bytes(),
             other_bytes,
         };
+        let numerics = decoder.numerics();
         let context_limit = engine.servable_len();
-        Ok((engine, (texts, gpu, memory, context_limit)))
+        Ok((engine, (texts, gpu, numerics, memory, context_limit)))
     })?;
     let pinned = options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
