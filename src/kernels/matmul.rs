@@ -203,8 +203,7 @@ pub fn record(
         "words of x"
     );
     assert!(num_tokens <= x_rows, "{num_tokens} tokens of {x_rows}");
-    let base = base_params(w, num_tokens, kind, norm);
-    let base = describe(&out, w, num_tokens, tuning.activations, base);
+    let base = describe(&out, w, num_tokens, tuning.activations, norm);
     let (tile, variant) = variant(tuning, w.format, num_tokens, kind);
     let units_per_workgroup = (tuning.workgroup / tuning.lanes) as usize;
     for shard in &w.shards {
@@ -223,19 +222,20 @@ pub fn record(
     }
 }
 
-/// The parameters that no shard and no ending says.
-pub(super) fn base_params(
+/// Checks the shapes of `out`; the parameters, but for what a shard says.
+pub(super) fn describe(
+    out: &Out,
     w: &Weights,
     num_tokens: usize,
-    kind: Kind,
+    activations: Activations,
     norm: Option<Norm>,
 ) -> MatmulParams {
-    MatmulParams {
+    let base = MatmulParams {
         num_tokens: num_tokens as u32,
         num_rows: 0,
         num_groups: w.columns.div_ceil(GROUP) as u32,
         first_row: 0,
-        out_columns: kind.width(w.rows) as u32,
+        out_columns: Kind::of(out, norm).width(w.rows) as u32,
         eps: norm.map_or(0.0, |n| n.eps),
         norm_columns: w.columns as f32,
         slots_at: 0,
@@ -243,17 +243,7 @@ pub(super) fn base_params(
         num_heads: 0,
         num_kv_heads: 0,
         head_dim: 0,
-    }
-}
-
-/// Checks the shapes of `out`, and adds what it needs to the parameters.
-pub(super) fn describe(
-    out: &Out,
-    w: &Weights,
-    num_tokens: usize,
-    activations: Activations,
-    base: MatmulParams,
-) -> MatmulParams {
+    };
     let holds = |name: &str, tensor: &Tensor, width: usize| {
         let [rows, columns] = tensor.dims();
         assert!(

@@ -6,7 +6,7 @@
 
 use super::activations::Activations;
 use super::case::Case;
-use super::matmul::{Kind, MatmulParams, Out, base_params, describe};
+use super::matmul::{Kind, MatmulParams, Out, describe};
 use super::matmul_coop_cases;
 use crate::gpu::recorder::grid;
 use crate::gpu::{Coop, Kernel, Part, Recorder, Tensor, Variant};
@@ -51,8 +51,7 @@ pub fn record(
         "{needed:?} words of {rows} x {words}"
     );
     let kind = Kind::of(&out, None);
-    let base = base_params(w, num_tokens, kind, None);
-    let base = describe(&out, w, num_tokens, Activations::F32, base);
+    let base = describe(&out, w, num_tokens, Activations::F32, None);
     let variant = variant(coop, w.format, kind);
     for shard in &w.shards {
         let [groups_x, groups_y, _] = grid(shard.rows.div_ceil(TILE));

@@ -53,7 +53,7 @@ fn a_trial_draws_what_a_request_gets() {
         let of = rows.iter().filter(|row| row.variant.kernel.name == kernel);
         of.map(|row| row.count).sum()
     };
-    assert_eq!(count("rope"), 3 * config.num_layers as u64);
+    assert_eq!(count("attention"), 3 * config.num_layers as u64);
     assert_eq!(count("embedding"), 3);
     assert_eq!(count("gather_rows"), 1);
     assert!(!profile.total().is_zero());

@@ -232,7 +232,10 @@ mod tests {
         );
         assert_eq!(o.device.numerics, NumericsMode::Fast);
         assert_eq!(options("").device.numerics, NumericsMode::Canonical);
-        assert_eq!((o.device.weights, o.device.cache_type), (WeightType::F16, CacheType::F32));
+        assert_eq!(
+            (o.device.weights, o.device.cache_type),
+            (WeightType::F16, CacheType::F32)
+        );
         assert_eq!(
             (o.device.selection.backend, o.device.selection.device),
             (Some(Backend::Gl), Some(1))

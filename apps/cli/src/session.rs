@@ -50,7 +50,12 @@ pub fn open(
     quiet: bool,
 ) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
+    let load = load_options(
+        &options.device,
+        options.ctx_size,
+        options.batch_size,
+        pipelines,
+    )?;
     let path = path.to_owned();
     let (engine, (texts, gpu, numerics, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
@@ -73,7 +78,8 @@ pub fn open(
         let context_limit = engine.servable_len();
         Ok((engine, (texts, gpu, numerics, memory, context_limit)))
     })?;
-    let pinned = options.device.selection.device.is_some() || options.device.selection.allow_software;
+    let pinned =
+        options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
         say(&format!(
             "note: no GPU found; running on the CPU with {}",
