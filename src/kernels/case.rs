@@ -230,7 +230,7 @@ impl Case {
         self.needs_subgroup(tuning.subgroup_needed())
     }
 
-    /// Only for adapters with these cooperative matrices.
+    /// Only for adapters with cooperative matrices of this size, and no larger subgroups.
     #[must_use]
     pub fn needs_coop(mut self, coop: Coop) -> Case {
         self.coop = Some(coop);
@@ -253,12 +253,17 @@ impl Case {
         if size < self.subgroup {
             return Some(format!("needs subgroups of {}, has {size}", self.subgroup));
         }
-        if let Some(needed) = self.coop.filter(|coop| caps.coop != Some(*coop)) {
+        let lacks = |needed: &Coop| {
+            !caps
+                .coop
+                .is_some_and(|has| has.size == needed.size && has.subgroup <= needed.subgroup)
+        };
+        if let Some(needed) = self.coop.filter(lacks) {
             let has = caps.coop.map_or("none".to_owned(), |has| {
                 format!("those of {} in subgroups of {}", has.size, has.subgroup)
             });
             return Some(format!(
-                "needs cooperative matrices of {} in subgroups of {}, has {has}",
+                "needs cooperative matrices of {} in subgroups of at most {}, has {has}",
                 needed.size, needed.subgroup
             ));
         }
