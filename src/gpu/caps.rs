@@ -5,6 +5,15 @@
 
 use std::fmt;
 
+/// A configuration of cooperative matrices that kernels can use: f16 times f16, sums in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Coop {
+    /// Rows, columns and products of a multiplication: 8 or 16.
+    pub size: u32,
+    /// Invocations of the largest subgroup that the adapter can have, at most 64.
+    pub subgroup: u32,
+}
+
 /// Capabilities of an open device. Independent: none implies another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -14,8 +23,9 @@ pub struct Caps {
     pub f16: bool,
     /// `dot4I8Packed` is more than a polyfill.
     pub dot4: bool,
-    /// Cooperative matrices in some configuration.
-    pub coop: bool,
+    /// Cooperative matrices in a configuration that kernels can use. An open device has them only
+    /// where [`OpenOptions::coop`](crate::gpu::OpenOptions::coop) asked for them.
+    pub coop: Option<Coop>,
     /// 64-bit integers.
     pub int64: bool,
 }
@@ -26,7 +36,7 @@ impl Caps {
         subgroup: None,
         f16: false,
         dot4: false,
-        coop: false,
+        coop: None,
         int64: false,
     };
 
@@ -64,7 +74,7 @@ impl Caps {
             (self.subgroup.is_some(), "subgroup"),
             (self.f16, "f16"),
             (self.dot4, "dot4"),
-            (self.coop, "coop"),
+            (self.coop.is_some(), "coop"),
             (self.int64, "int64"),
         ];
         all.iter()
@@ -93,7 +103,10 @@ mod tests {
         subgroup: Some(8),
         f16: true,
         dot4: true,
-        coop: true,
+        coop: Some(Coop {
+            size: 8,
+            subgroup: 32,
+        }),
         int64: true,
     };
 

@@ -86,6 +86,11 @@ impl Gpu {
                 .restrict(allowed)
                 .map_err(|problem| Error::request("NELUMBO_CAPS", problem))?;
         }
+        caps.coop = caps.coop.filter(|_| options.coop);
+        let mut features = adapter.features() & enumerate::wanted_features();
+        if caps.coop.is_some() {
+            features |= enumerate::coop_features();
+        }
         let limits = adapter.limits();
         let device_limit = limits
             .max_storage_buffer_binding_size
@@ -113,9 +118,9 @@ impl Gpu {
         }
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("nelumbo"),
-            required_features: adapter.features() & enumerate::wanted_features(),
+            required_features: features,
             required_limits: limits,
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: experimental(caps.coop.is_some()),
             // a model is a few large buffers that stay: large blocks would only leave more unused
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
@@ -321,6 +326,22 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         self.save_pipelines(); // what was compiled after the warm-up, if anything
+    }
+}
+
+/// Leave to use features that the graphics library calls experimental, where they are asked for.
+fn experimental(asked: bool) -> wgpu::ExperimentalFeatures {
+    if !asked {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the fast mode was asked for, and cooperative matrices are experimental"
+    )]
+    // SAFETY: the one such feature that is requested is cooperative matrices. Our kernels use them in
+    // uniform control flow, on workgroup memory of which every matrix lies inside.
+    unsafe {
+        wgpu::ExperimentalFeatures::enabled()
     }
 }
 

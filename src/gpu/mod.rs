@@ -36,7 +36,7 @@ pub mod transfer;
 
 pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
 pub use cache_file::PipelineFolder;
-pub use caps::Caps;
+pub use caps::{Caps, Coop};
 pub use device::{Counters, Gpu};
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;

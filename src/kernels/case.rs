@@ -8,7 +8,7 @@
 pub use super::numbers::{Data, U, dot_bound};
 use super::tuning::Tuning;
 use crate::error::Result;
-use crate::gpu::{Caps, DType, Gpu, Kernel, Recorder, Tensor};
+use crate::gpu::{Caps, Coop, DType, Gpu, Kernel, Recorder, Tensor};
 use std::sync::Arc;
 
 /// What outputs hold before the kernel runs: a NaN as f32, no plausible index as u32.
@@ -175,6 +175,8 @@ pub struct Case {
     pub subgroup: u32,
     /// What else it needs, if it is not of the baseline.
     tuning: Option<Tuning>,
+    /// Cooperative matrices it is made for.
+    coop: Option<Coop>,
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must move at least.
@@ -192,6 +194,7 @@ impl Case {
             name,
             subgroup: 0,
             tuning: None,
+            coop: None,
             flops: 0.0,
             bytes: 0.0,
             tensors: Vec::new(),
@@ -227,6 +230,13 @@ impl Case {
         self.needs_subgroup(tuning.subgroup_needed())
     }
 
+    /// Only for adapters with cooperative matrices of this size, and no larger subgroups.
+    #[must_use]
+    pub fn needs_coop(mut self, coop: Coop) -> Case {
+        self.coop = Some(coop);
+        self
+    }
+
     /// How it is dispatched: by the kernel's own `record`.
     #[must_use]
     pub fn record(
@@ -242,6 +252,20 @@ impl Case {
         let size = caps.subgroup.unwrap_or(0);
         if size < self.subgroup {
             return Some(format!("needs subgroups of {}, has {size}", self.subgroup));
+        }
+        let lacks = |needed: &Coop| {
+            !caps
+                .coop
+                .is_some_and(|has| has.size == needed.size && has.subgroup <= needed.subgroup)
+        };
+        if let Some(needed) = self.coop.filter(lacks) {
+            let has = caps.coop.map_or("none".to_owned(), |has| {
+                format!("those of {} in subgroups of {}", has.size, has.subgroup)
+            });
+            return Some(format!(
+                "needs cooperative matrices of {} in subgroups of at most {}, has {has}",
+                needed.size, needed.subgroup
+            ));
         }
         self.tuning.as_ref()?.missing(caps)
     }

@@ -61,6 +61,18 @@ impl Tuning {
         }
     }
 
+    /// Without capabilities: f32 activations, `lanes` to a row.
+    pub(super) fn plain(lanes: u32) -> Tuning {
+        Tuning {
+            activations: Activations::F32,
+            lanes,
+            workgroup: 8 * lanes,
+            tile_tokens: 8,
+            subgroups: false,
+            wide: false,
+        }
+    }
+
     /// What `caps` lack for it, if anything.
     pub fn missing(&self, caps: Caps) -> Option<String> {
         let (needed, size) = (self.subgroup_needed(), caps.subgroup.unwrap_or(0));

@@ -5,7 +5,7 @@ use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::warm::warm_up;
 use super::weights::ModelWeights;
-use super::{Config, family};
+use super::{Config, Numerics, family};
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self};
@@ -43,6 +43,8 @@ pub struct LoadOptions {
     pub activations: Option<Activations>,
     /// Lanes of a matmul row; `None` takes what suits the adapter. Part of the numerics.
     pub lanes: Option<u32>,
+    /// Which rules results keep.
+    pub numerics: Numerics,
 }
 
 impl Default for LoadOptions {
@@ -55,6 +57,7 @@ impl Default for LoadOptions {
             batch_size: None,
             activations: None,
             lanes: None,
+            numerics: Numerics::default(),
         }
     }
 }
@@ -111,7 +114,10 @@ impl Model {
         }
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&options.open)?;
+        let gpu = Gpu::open(&OpenOptions {
+            coop: options.numerics == Numerics::Fast,
+            ..options.open.clone()
+        })?;
         let sizes = sizes(&gpu, &config, options)?;
         check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
         let whole = ModelWeights::allocate(&gpu, &map, options.weights)?;
@@ -213,6 +219,7 @@ fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOpt
         );
         return Err(Error::request("activations", problem));
     }
+    let coop = options.numerics.coop(gpu, &tuning)?;
     Ok(DecoderOptions {
         max_model_len,
         max_batched_tokens: options
@@ -221,6 +228,7 @@ fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOpt
             .clamp(1, max_model_len),
         kv_format: options.kv_format,
         tuning,
+        coop,
     })
 }
 

@@ -8,6 +8,7 @@ pub mod decoder;
 pub mod fields;
 pub mod llama;
 pub mod load;
+mod numerics;
 pub mod reference;
 pub mod rope;
 mod scratch;
@@ -22,6 +23,7 @@ pub mod work;
 pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};
 pub use load::{LoadOptions, Model};
+pub use numerics::Numerics;
 pub use texts::Texts;
 
 use crate::error::{Error, Result};

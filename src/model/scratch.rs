@@ -8,6 +8,7 @@ use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::splits_for;
+use crate::kernels::halve;
 use crate::kv::pages_for;
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
@@ -33,6 +34,8 @@ pub(super) struct Scratch {
     pub partials: Tensor,
     /// Records of the gated MLP.
     pub act_gated: Tensor,
+    /// The input of a matmul as f16 rows, in the fast mode.
+    pub halves: Option<Tensor>,
     /// Rows of `act` that get logits, where not all do.
     pub act_head: Tensor,
     pub logits: Tensor,
@@ -119,6 +122,14 @@ impl Scratch {
                 &shape.partials_dims(slots),
             )?,
             act_gated: act("gated activations", n, config.intermediate_size)?,
+            halves: options
+                .coop
+                .map(|_| {
+                    let widest = config.hidden_size.max(config.q_width());
+                    let dims = halve::dims(n, widest.max(config.intermediate_size));
+                    gpu.tensor("halved activations", DType::U32, &dims)
+                })
+                .transpose()?,
             act_head: act("head activations", head_rows, config.hidden_size)?,
             logits: f32("logits", head_rows, config.vocab_size)?,
         })
@@ -136,6 +147,7 @@ impl Scratch {
             &self.act_head,
             &self.logits,
         ];
-        always.into_iter().chain(&self.qkv).chain(&self.attended)
+        let perhaps = [&self.qkv, &self.attended, &self.halves];
+        always.into_iter().chain(perhaps.into_iter().flatten())
     }
 }

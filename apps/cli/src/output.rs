@@ -19,6 +19,7 @@ pub struct Answer {
     pub usage: Usage,
     pub timings: Timings,
     pub device: Device,
+    pub numerics: Numerics,
     pub memory: Memory,
     /// For the line of numbers only.
     #[serde(skip)]
@@ -59,6 +60,13 @@ pub struct Device {
     pub backend: String,
     pub driver: String,
     pub caps: Vec<String>,
+}
+
+/// The choices that results depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Numerics {
+    /// `canonical` or `fast`.
+    pub mode: String,
 }
 
 /// Bytes on the device.
@@ -238,6 +246,9 @@ pub mod tests {
                 driver: "llvmpipe 22".to_owned(),
                 caps: vec!["subgroup".to_owned()],
             },
+            numerics: Numerics {
+                mode: "canonical".to_owned(),
+            },
             memory: Memory {
                 weights_bytes: 100,
                 kv_bytes: 20,
@@ -263,6 +274,7 @@ pub mod tests {
                 r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#,
                 r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
+                r#""numerics":{"mode":"canonical"},"#,
                 r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1}}"#,
                 "\n"
             )

@@ -11,19 +11,19 @@ use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
-use nelumbo::model::Texts;
 use nelumbo::model::warm::shader_hash;
+use nelumbo::model::{Numerics, Texts};
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
 
-use crate::args::{ActivationType, CacheType, WeightType};
+use crate::args::{ActivationType, CacheType, NumericsMode, WeightType};
 use crate::date;
 use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Timings, Usage};
+use crate::output::{self, Answer, Device, Memory, Timings, Usage};
 use crate::run::Answers;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -34,6 +34,7 @@ pub struct Session {
     engine: EngineHandle,
     texts: Texts,
     gpu: Arc<Gpu>,
+    numerics: Numerics,
     memory: Memory,
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
@@ -56,7 +57,7 @@ pub fn open(
         pipelines,
     )?;
     let path = path.to_owned();
-    let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
+    let (engine, (texts, gpu, numerics, memory, context_limit)) = EngineHandle::spawn(move || {
         let mut bar = None;
         let mut progress = |done: u64, all: u64| {
             let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -73,8 +74,9 @@ pub fn open(
             scratch_bytes: decoder.scratch_bytes(),
             other_bytes,
         };
+        let numerics = decoder.numerics();
         let context_limit = engine.servable_len();
-        Ok((engine, (texts, gpu, memory, context_limit)))
+        Ok((engine, (texts, gpu, numerics, memory, context_limit)))
     })?;
     let pinned =
         options.device.selection.device.is_some() || options.device.selection.allow_software;
@@ -89,6 +91,7 @@ pub fn open(
         engine,
         texts,
         gpu,
+        numerics,
         memory,
         context_limit,
         load_time,
@@ -128,6 +131,10 @@ pub fn load_options(
             ActivationType::Auto => None,
             ActivationType::Q8 => Some(Activations::Q8),
             ActivationType::F32 => Some(Activations::F32),
+        },
+        numerics: match device.numerics {
+            NumericsMode::Canonical => Numerics::Canonical,
+            NumericsMode::Fast => Numerics::Fast,
         },
         ctx_size,
         batch_size,
@@ -228,6 +235,9 @@ impl Answers for Session {
             finish_reason: generated.finish_reason.name().to_owned(),
             top_logprobs: generated.top_logprobs,
             device: self.device(),
+            numerics: output::Numerics {
+                mode: self.numerics.name().to_owned(),
+            },
             memory: self.memory,
             context_limit: self.context_limit,
         })

@@ -43,8 +43,8 @@ fn rows_are_complete_and_agree_with_themselves() {
     assert_eq!(names, ["pp8", "tg2", "pp8 @ d4", "tg2 @ d4"]);
     let wanted = "build_commit build_version wgpu_version os cpu_info adapter_name adapter_vendor \
                   adapter_type backend driver driver_info model_filename model_type model_size \
-                  model_n_params n_batch n_ubatch type_k type_v n_parallel n_prompt n_gen n_depth test \
-                  warmup reps avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts bytes_moved \
+                  model_n_params n_batch n_ubatch type_k type_v numerics n_parallel n_prompt n_gen \
+                  n_depth test warmup reps avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts bytes_moved \
                   roofline_pct peak_bytes adapter commit";
     for row in &rows {
         for key in wanted.split_whitespace() {

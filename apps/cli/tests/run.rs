@@ -75,6 +75,7 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "usage",
             "timings",
             "device",
+            "numerics",
             "memory"
         ]
     );
@@ -115,6 +116,7 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
+    assert_eq!(object["numerics"]["mode"], "canonical");
     let device = &object["device"];
     assert!(!device["adapter"].as_str().unwrap().is_empty() && device["caps"].is_array());
     assert!(["vulkan", "metal", "dx12", "gl"].contains(&device["backend"].as_str().unwrap()));
@@ -295,6 +297,29 @@ fn a_pinned_backend_that_is_not_there_never_falls_back() {
     let ended = run(&model, &["hello", "--device", "999"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
     assert!(ended.stderr.contains("999"), "{}", ended.stderr);
+}
+
+/// Where the adapter cannot, here since it may not: an error, never the other mode.
+#[test]
+fn the_fast_mode_is_refused_where_the_adapter_has_no_matrices() {
+    let Some(model) = model() else { return };
+    let world = World::new();
+    for args in [
+        &["run", "hello", "--numerics", "fast", "-m"][..],
+        &["bench", "-p", "8", "-n", "0", "--numerics", "fast", "-m"],
+    ] {
+        let mut command = world.command(args);
+        let ended = finish(command.arg(&model).env("NELUMBO_CAPS", "subgroup,f16"));
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(4), ""),
+            "{}",
+            ended.stderr
+        );
+        for part in ["error: adapter ", "--numerics fast", "8x8x8", "hint: "] {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+    }
 }
 
 #[test]
