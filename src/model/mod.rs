@@ -15,6 +15,7 @@ pub mod step;
 pub mod synthetic;
 pub mod tensors;
 pub mod texts;
+pub mod tune;
 pub mod warm;
 pub mod weights;
 pub mod work;
@@ -23,6 +24,7 @@ pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};
 pub use load::{LoadOptions, Model};
 pub use texts::Texts;
+pub use tune::Tuned;
 
 use crate::error::{Error, Result};
 use crate::formats::ModelFiles;

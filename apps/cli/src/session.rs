@@ -23,7 +23,7 @@ use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Timings, Usage};
+use crate::output::{Answer, Device, Memory, Numerics, Timings, Tuning, Usage};
 use crate::run::Answers;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -35,6 +35,8 @@ pub struct Session {
     texts: Texts,
     gpu: Arc<Gpu>,
     memory: Memory,
+    numerics: Numerics,
+    tuning: Tuning,
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
     load_time: Duration,
@@ -51,7 +53,7 @@ pub fn open(
     let start = Instant::now();
     let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
     let path = path.to_owned();
-    let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
+    let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) = EngineHandle::spawn(move || {
         let mut bar = None;
         let mut progress = |done: u64, all: u64| {
             let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -68,8 +70,10 @@ pub fn open(
             scratch_bytes: decoder.scratch_bytes(),
             other_bytes,
         };
+        let (numerics, tuning) = (Numerics::of(decoder), Tuning::of(decoder.tuned()));
         let context_limit = engine.servable_len();
-        Ok((engine, (texts, gpu, memory, context_limit)))
+        let about = (texts, gpu, memory, context_limit, numerics, tuning);
+        Ok((engine, about))
     })?;
     let pinned = options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
@@ -84,6 +88,8 @@ pub fn open(
         texts,
         gpu,
         memory,
+        numerics,
+        tuning,
         context_limit,
         load_time,
     })
@@ -123,6 +129,7 @@ pub fn load_options(
             ActivationType::Q8 => Some(Activations::Q8),
             ActivationType::F32 => Some(Activations::F32),
         },
+        autotune: device.autotune,
         ctx_size,
         batch_size,
         ..LoadOptions::default()
@@ -223,6 +230,8 @@ impl Answers for Session {
             top_logprobs: generated.top_logprobs,
             device: self.device(),
             memory: self.memory,
+            numerics: self.numerics.clone(),
+            tuning: self.tuning.clone(),
             context_limit: self.context_limit,
         })
     }
