@@ -117,7 +117,7 @@ impl Model {
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
         let gpu = Gpu::open(&options.open)?;
-        let tuned = tune::choose(&gpu, &config, options)?;
+        let (tuned, _straggler) = tune::choose(&gpu, &config, options)?;
         let sizes = sizes(&gpu, &config, options, tuned)?;
         check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
         let whole = ModelWeights::allocate(&gpu, &map, options.weights)?;
@@ -169,7 +169,7 @@ pub fn decoder_from_parts(
     options: &LoadOptions,
 ) -> Result<Decoder> {
     let map = TensorMap::new(config, names, checkpoint)?;
-    let tuned = tune::choose(gpu, config, options)?;
+    let (tuned, _straggler) = tune::choose(gpu, config, options)?;
     let sizes = sizes(gpu, config, options, tuned)?;
     let weights = ModelWeights::allocate(gpu, &map, options.weights)?;
     weights.fill(gpu, &map, &mut |_, _| ())?;

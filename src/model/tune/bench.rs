@@ -53,29 +53,23 @@ impl From<Error> for Dropped {
     }
 }
 
-/// Gate, up and down of one layer, or as many of their rows as are measured.
-#[derive(Clone)]
-struct Layer {
-    gate_up: Weights,
-    down: Weights,
-}
+/// The two largest matrices of a layer, gate and up, and down, or as many of their rows as are
+/// measured. Both are followed by a gate: an ending costs next to nothing, but a compilation.
+type Layer = [Weights; 2];
 
 /// Layers with inputs of one kind of activations, and room for results.
 struct Place {
     layers: Vec<Layer>,
     tokens: usize,
-    /// Records that gate and up read, and that down reads.
+    /// Records that each matrix reads.
     inputs: [Tensor; 2],
-    gated: Tensor,
-    hidden: Tensor,
-    gamma: Tensor,
-    act: Tensor,
+    /// Records of its results.
+    outputs: [Tensor; 2],
 }
 
 impl Place {
     fn new(gpu: &Gpu, layers: &[Layer], tokens: usize, activations: Activations) -> Result<Place> {
-        let Layer { gate_up, down } = &layers[0];
-        let (gated, hidden) = (gate_up.rows / 2, down.rows);
+        let [first, second] = &layers[0];
         let mut data = Data::new(9);
         let mut input = |columns: usize| {
             let x = data.normal(tokens * columns);
@@ -86,51 +80,38 @@ impl Place {
             gpu.upload(&tensor, 0, bytemuck::cast_slice(&words))?;
             Ok::<Tensor, Error>(tensor)
         };
-        let inputs = [input(gate_up.columns)?, input(down.columns)?];
-        let gamma = gpu.tensor("gamma", DType::F32, &[hidden])?;
-        gpu.upload(&gamma, 0, bytemuck::cast_slice(&data.normal(hidden)))?;
-        let records =
-            |columns| gpu.tensor("records", DType::U32, &activations.dims(tokens, columns));
+        let inputs = [input(first.columns)?, input(second.columns)?];
+        let output = |rows| gpu.tensor("output", DType::U32, &activations.dims(tokens, rows / 2));
         Ok(Place {
+            outputs: [output(first.rows)?, output(second.rows)?],
             layers: layers.to_vec(),
             tokens,
             inputs,
-            gated: records(gated)?,
-            hidden: gpu.tensor("hidden", DType::F32, &[tokens, hidden])?,
-            gamma,
-            act: records(hidden)?,
         })
     }
 
     fn record(&self, rec: &mut Recorder, tuning: &Tuning, layers: usize, tokens: usize) {
         let norm = Some(Norm { eps: 1e-5 });
-        let [x, between] = &self.inputs;
-        for Layer { gate_up, down } in &self.layers[..layers] {
-            let out = Out::Gated { act: &self.gated };
-            matmul::record(rec, tuning, gate_up, x, tokens, norm, out);
-            let out = Out::Residual {
-                hidden: &self.hidden,
-                gamma: &self.gamma,
-                act: &self.act,
-            };
-            matmul::record(rec, tuning, down, between, tokens, None, out);
+        for layer in &self.layers[..layers] {
+            for ((weights, x), act) in layer.iter().zip(&self.inputs).zip(&self.outputs) {
+                let out = Out::Gated { act };
+                matmul::record(rec, tuning, weights, x, tokens, norm, out);
+            }
         }
     }
 
     fn dispatches(&self) -> usize {
-        let of = |layer: &Layer| layer.gate_up.shards.len() + layer.down.shards.len();
-        self.layers.iter().map(of).sum()
+        let shards = self.layers.iter().flatten().map(|w| w.shards.len());
+        shards.sum()
     }
 
     /// What the first layer makes of the first `tokens`: a row for each.
     fn rows(&self, rec: &mut Recorder, tuning: &Tuning, tokens: usize) -> Result<Vec<Vec<u32>>> {
         let gpu = rec.gpu().clone();
-        let zeros = vec![0; self.hidden.size_bytes() as usize];
-        gpu.upload(&self.hidden, 0, &zeros)?;
         self.record(rec, tuning, 1, tokens);
         rec.submit()?;
         let mut rows = vec![Vec::new(); tokens];
-        for tensor in [&self.gated, &self.hidden, &self.act] {
+        for tensor in &self.outputs {
             let words: Vec<u32> = gpu.download_as(tensor)?;
             let width = tensor.shape()[1];
             for (row, words) in rows.iter_mut().zip(words.chunks(width)) {
@@ -138,6 +119,34 @@ impl Place {
             }
         }
         Ok(rows)
+    }
+}
+
+/// What each kind of numerics computes, as the first tuning of its kind did.
+#[derive(Default)]
+struct Bits(Vec<((Activations, u32), Vec<Vec<Vec<u32>>>)>);
+
+impl Bits {
+    /// Holds rows of one token and of many, in turn for each place, against each other and against
+    /// what was computed before with the same numerics.
+    fn hold(
+        &mut self,
+        numerics: (Activations, u32),
+        found: Vec<Vec<Vec<u32>>>,
+    ) -> Result<(), Dropped> {
+        if found.chunks(2).any(|pair| pair[0][0] != pair[1][0]) {
+            return Err(Dropped::Differs("between one token and the first of many"));
+        }
+        match self.0.iter().find(|(of, _)| *of == numerics) {
+            Some((_, expected)) if *expected != found => {
+                Err(Dropped::Differs("from other choices with the same numerics"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.0.push((numerics, found));
+                Ok(())
+            }
+        }
     }
 }
 
@@ -149,8 +158,7 @@ pub struct Bench<'a> {
     layers: [Vec<Layer>; 2],
     tokens: [usize; 2],
     places: Vec<(Activations, [Place; 2])>,
-    /// What each kind of numerics computes.
-    bits: Vec<((Activations, u32), Vec<Vec<u32>>)>,
+    bits: Bits,
     clock: &'a dyn Fn() -> f64,
     late: &'a dyn Fn() -> bool,
 }
@@ -168,12 +176,12 @@ impl<'a> Bench<'a> {
     ) -> Result<Bench<'a>> {
         // all of a small model's layers, and never much of a large one's
         let (most_all, most_one) = if gpu.is_software() {
-            (32 << 20, 16 << 20)
+            (16 << 20, 16 << 20)
         } else {
             (256 << 20, 64 << 20)
         };
         let own = layer(&gpu, shape, most_one)?;
-        let bytes = own.gate_up.size_bytes() + own.down.size_bytes();
+        let bytes: u64 = own.iter().map(Weights::size_bytes).sum();
         let count = ((most_all / bytes) as usize).clamp(1, shape.layers.max(1));
         let mut layers = vec![own];
         while layers.len() < count {
@@ -192,7 +200,7 @@ impl<'a> Bench<'a> {
             gpu,
             layers: [layers, ragged],
             places: Vec::new(),
-            bits: Vec::new(),
+            bits: Bits::default(),
             clock,
             late,
         })
@@ -234,21 +242,7 @@ impl<'a> Bench<'a> {
                 bits.push(place.rows(rec, tuning, tokens)?);
             }
         }
-        if bits.chunks(2).any(|pair| pair[0][0] != pair[1][0]) {
-            return Err(Dropped::Differs("for one token and the first of many"));
-        }
-        let bits: Vec<Vec<u32>> = bits.into_iter().flatten().collect();
-        let numerics = (tuning.activations, tuning.lanes);
-        match self.bits.iter().find(|(of, _)| *of == numerics) {
-            Some((_, expected)) if *expected != bits => Err(Dropped::Differs(
-                "from other choices with the same numerics",
-            )),
-            Some(_) => Ok(()),
-            None => {
-                self.bits.push((numerics, bits));
-                Ok(())
-            }
-        }
+        self.bits.hold((tuning.activations, tuning.lanes), bits)
     }
 
     /// Seconds that both take, turn by turn, so that what else the machine does meets both.
@@ -321,10 +315,12 @@ fn layer(gpu: &Gpu, shape: &Shape, most: u64) -> Result<Layer> {
         fill(gpu, &weights)?;
         Ok::<Weights, Error>(weights)
     };
-    Ok(Layer {
-        gate_up: matrix("gate_up", 2 * shape.intermediate, shape.hidden)?,
-        down: matrix("down", shape.hidden, shape.intermediate)?,
-    })
+    // a gate takes blocks of four rows in pairs
+    let down = shape.hidden.next_multiple_of(8);
+    Ok([
+        matrix("gate_up", 2 * shape.intermediate, shape.hidden)?,
+        matrix("down", down, shape.intermediate)?,
+    ])
 }
 
 /// The same few rows over and over: what they are does not matter, but they are no zeros.
@@ -343,4 +339,31 @@ fn fill(gpu: &Gpu, weights: &Weights) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_bits_are_seen_and_other_numerics_are_others() {
+        let rows = |first: u32, second: u32| {
+            let many = vec![vec![first, 1], vec![second, 1]];
+            vec![vec![vec![first, 1]], many]
+        };
+        let mut bits = Bits::default();
+        let (f32, q8) = ((Activations::F32, 8), (Activations::Q8, 8));
+        assert!(bits.hold(f32, rows(5, 6)).is_ok());
+        assert!(bits.hold(f32, rows(5, 6)).is_ok());
+        let differs = |result| match result {
+            Err(Dropped::Differs(how)) => how,
+            other => panic!("{other:?}"),
+        };
+        assert!(differs(bits.hold(f32, rows(5, 7))).starts_with("from other choices"));
+        assert!(bits.hold(q8, rows(5, 7)).is_ok());
+        assert!(bits.hold((Activations::F32, 4), rows(4, 7)).is_ok());
+        let mut alone = rows(5, 6);
+        alone[0][0][1] = 2;
+        assert!(differs(bits.hold(f32, alone)).starts_with("between one token"));
+    }
 }

@@ -1,7 +1,7 @@
 //! A tuning as text, and what it depends on: what is kept of it between runs.
 
-use super::Pins;
 use super::bench::Shape;
+use super::search::{Pins, Progress};
 use crate::gpu::{Gpu, KeptFile};
 use crate::kernels::{Activations, Tuning};
 use serde_json::{Value, json};
@@ -31,31 +31,39 @@ pub fn file(gpu: &Gpu, shape: &Shape, base: Tuning, pins: Pins) -> Option<KeptFi
     gpu.kept_file("tuning", &about)
 }
 
-/// The choices as JSON.
-pub fn to_text(tuning: &Tuning) -> String {
+/// How far a search has come, as JSON.
+pub fn to_text(progress: &Progress) -> String {
+    let Progress { best, next, late } = progress;
     json!({
-        "activations": tuning.activations.name(),
-        "lanes": tuning.lanes,
-        "workgroup": tuning.workgroup,
-        "tile_tokens": tuning.tile_tokens,
-        "subgroups": tuning.subgroups,
-        "wide": tuning.wide,
+        "activations": best.activations.name(),
+        "lanes": best.lanes,
+        "workgroup": best.workgroup,
+        "tile_tokens": best.tile_tokens,
+        "subgroups": best.subgroups,
+        "wide": best.wide,
+        "next": next,
+        "late": late,
     })
     .to_string()
 }
 
-/// The choices that [`to_text`] wrote. Whether they make sense is for the caller to see.
-pub fn from_text(text: &[u8]) -> Option<Tuning> {
+/// What [`to_text`] wrote. Whether the choices make sense is for the caller to see.
+pub fn from_text(text: &[u8]) -> Option<Progress> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let number = |name: &str| u32::try_from(value.get(name)?.as_u64()?).ok();
     let flag = |name: &str| value.get(name)?.as_bool();
-    Some(Tuning {
+    let best = Tuning {
         activations: Activations::from_name(value.get("activations")?.as_str()?)?,
         lanes: number("lanes")?,
         workgroup: number("workgroup")?,
         tile_tokens: number("tile_tokens")?,
         subgroups: flag("subgroups")?,
         wide: flag("wide")?,
+    };
+    Some(Progress {
+        best,
+        next: number("next")? as usize,
+        late: flag("late")?,
     })
 }
 
@@ -73,20 +81,28 @@ mod tests {
         wide: false,
     };
 
+    fn progress(best: Tuning) -> Progress {
+        Progress {
+            best,
+            next: 3,
+            late: true,
+        }
+    }
+
     #[test]
     fn a_tuning_comes_back() {
         for activations in Activations::ALL {
-            let tuning = Tuning {
+            let progress = progress(Tuning {
                 activations,
                 ..TUNING
-            };
-            assert_eq!(from_text(to_text(&tuning).as_bytes()), Some(tuning));
+            });
+            assert_eq!(from_text(to_text(&progress).as_bytes()), Some(progress));
         }
     }
 
     #[test]
     fn what_is_no_tuning_is_none() {
-        let text = to_text(&TUNING);
+        let text = to_text(&progress(TUNING));
         for (from, to) in [
             ("q8", "q9"),
             ("16", "-16"),
@@ -94,6 +110,7 @@ mod tests {
             ("128", "4294967424"),
             ("true", "1"),
             ("\"wide\"", "\"wider\""),
+            ("next\":3", "next\":-3"),
             ("{", "["),
         ] {
             let damaged = text.replacen(from, to, 1);

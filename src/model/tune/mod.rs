@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `search` | what is tried and which one wins, as values |
 //! | `bench` | what is measured, on a device of its own |
+//! | `walk` | candidate by candidate, until they or the time are at an end |
 //! | `kept` | the result as text, and what it depends on |
 //!
 //! Numerics (activations and lanes) may come out differently, and are then fixed for as long as the
@@ -14,17 +15,18 @@
 mod bench;
 mod kept;
 pub mod search;
+pub mod walk;
 
 use super::Config;
 use super::load::LoadOptions;
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::{Activations, Tuning};
-use bench::{Bench, Dropped, Shape};
-use search::{Budget, Pins, Search, changes};
-
-/// Seconds that all of it may take.
-const LIMIT_S: f64 = 3.0;
+pub use bench::Shape;
+use search::{Pins, Progress, Search, changes};
+use std::sync::Arc;
+use std::time::Instant;
+pub use walk::Straggler;
 
 /// Where a tuning comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +65,17 @@ pub struct Tuned {
 }
 
 /// The tuning for a model of `config` on `gpu`: what `options` pin, and of the rest what is faster
-/// where they ask for measurement.
+/// where they ask for measurement. What still runs when the time is over, a driver's compilation, is
+/// waited for when the second value is dropped.
 ///
 /// # Errors
 /// [`Error::Request`] for lanes that do not exist, or activations that the weights cannot be
 /// multiplied with. A measurement that fails is a warning, and the default is taken.
-pub fn choose(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<Tuned> {
+pub fn choose(
+    gpu: &Arc<Gpu>,
+    config: &Config,
+    options: &LoadOptions,
+) -> Result<(Tuned, Straggler)> {
     let base = unmeasured(gpu, options)?;
     let pins = Pins {
         activations: options.activations.is_some(),
@@ -85,7 +92,7 @@ pub fn choose(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<Tuned
     };
     // there is no clock for it on wasm32
     if !options.autotune || cfg!(target_family = "wasm") {
-        return Ok(default);
+        return Ok((default, Straggler::none()));
     }
     let shape = Shape {
         hidden: config.hidden_size,
@@ -94,44 +101,50 @@ pub fn choose(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<Tuned
         layers: config.num_layers,
         format: options.weights,
     };
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let ms = || start.elapsed().as_secs_f64() * 1e3;
-    let possible = |t: &Tuning| t.is_possible(shape.format) && t.missing(gpu.caps()).is_none();
+    let (caps, format) = (gpu.caps(), shape.format);
+    let possible = move |t: &Tuning| t.is_possible(format) && t.missing(caps).is_none();
     let file = kept::file(gpu, &shape, base, pins);
     let text = file.as_ref().and_then(|file| file.read());
-    let kept = text.and_then(|text| kept::from_text(&text));
-    if let Some(tuning) = kept.filter(|t| possible(t) && keeps(t, &base, pins)) {
-        log::info!("tuning: {} (cached)", tuning.describe());
-        return Ok(Tuned {
-            tuning,
+    let kept = text
+        .and_then(|text| kept::from_text(&text))
+        .filter(|kept| possible(&kept.best) && keeps(&kept.best, &base, pins));
+    let progress = kept.unwrap_or_else(|| Progress::from(base));
+    let changes = changes(gpu.is_software(), pins);
+    if kept.is_some_and(|kept| kept.next >= changes.len()) {
+        log::info!("tuning: {} (cached)", progress.best.describe());
+        let tuned = Tuned {
+            tuning: progress.best,
             source: Source::Cached,
             ms: ms(),
-        });
+        };
+        return Ok((tuned, Straggler::none()));
     }
-    let clock = || start.elapsed().as_secs_f64();
-    let changes = changes(gpu.is_software(), pins);
-    let mut search = Search::new(base, changes, &possible);
-    match measure(gpu, &shape, &mut search, &clock) {
-        Ok(()) => {
-            let tuning = search.best();
+    let search = Search::new(progress, changes, Arc::new(possible));
+    let (found, straggler) = walk::measure(gpu, shape, search, start);
+    let tuned = match found {
+        Ok(progress) => {
             if let Some(file) = file {
-                file.write(kept::to_text(&tuning).as_bytes());
+                file.write(kept::to_text(&progress).as_bytes());
             }
+            let tuning = progress.best;
             log::info!("tuning: {} ({:.0} ms)", tuning.describe(), ms());
-            Ok(Tuned {
+            Tuned {
                 tuning,
                 source: Source::Measured,
                 ms: ms(),
-            })
+            }
         }
         Err(error) => {
             log::warn!("tuning: not measured: {error}");
-            Ok(Tuned {
+            Tuned {
                 ms: ms(),
                 ..default
-            })
+            }
         }
-    }
+    };
+    Ok((tuned, straggler))
 }
 
 /// The default with what `options` pin.
@@ -165,79 +178,4 @@ fn unmeasured(gpu: &Gpu, options: &LoadOptions) -> Result<Tuning> {
 fn keeps(tuning: &Tuning, base: &Tuning, pins: Pins) -> bool {
     (!pins.activations || tuning.activations == base.activations)
         && (!pins.lanes || tuning.lanes == base.lanes)
-}
-
-/// Walks through the candidates until they or the time are at an end. A candidate that does not
-/// compile, or computes other bits, is left out by name; a device that it took along is replaced.
-fn measure(gpu: &Gpu, shape: &Shape, search: &mut Search, clock: &dyn Fn() -> f64) -> Result<()> {
-    let mut budget = Budget::new(LIMIT_S);
-    let base = search.best();
-    let late = || clock() > LIMIT_S;
-    let open = |base: &Tuning| -> Result<Option<Bench>> {
-        let mut bench = Bench::new(gpu.scratch()?, shape, clock, &late)?;
-        match bench.check(base) {
-            Ok(()) => Ok(Some(bench)),
-            Err(Dropped::Late) => Ok(None),
-            Err(Dropped::Failed(error)) => Err(error),
-            Err(Dropped::Differs(how)) => Err(Error::Device {
-                message: format!("{}: results differ {how}", base.describe()),
-            }),
-        }
-    };
-    let Some(mut bench) = open(&base)? else {
-        return Ok(());
-    };
-    log::debug!(
-        "tuning: {} ready after {:.0} ms",
-        base.describe(),
-        clock() * 1e3
-    );
-    loop {
-        let start = clock();
-        if !budget.allows_another(start) {
-            return Ok(());
-        }
-        let Some(candidate) = search.next_candidate() else {
-            return Ok(());
-        };
-        let best = search.best();
-        let compared = bench
-            .check(&candidate)
-            .and_then(|()| bench.compare(&best, &candidate));
-        let took = clock() - start;
-        budget.spent(took);
-        match compared {
-            Ok([before, seconds]) => {
-                let adopted = search.judge(candidate, before, seconds);
-                log::info!(
-                    "tuning: {}: {:.3} ms, {} ({:.3} ms for {}; {:.0} ms of tuning)",
-                    candidate.describe(),
-                    seconds * 1e3,
-                    if adopted { "adopted" } else { "left" },
-                    before * 1e3,
-                    best.describe(),
-                    took * 1e3,
-                );
-            }
-            Err(Dropped::Late) => {
-                log::info!("tuning: {}: no time left", candidate.describe());
-                return Ok(());
-            }
-            Err(Dropped::Differs(how)) => {
-                log::warn!(
-                    "tuning: {}: left out: results differ {how}",
-                    candidate.describe()
-                );
-            }
-            Err(Dropped::Failed(error)) => {
-                log::warn!("tuning: {}: left out: {error}", candidate.describe());
-                if !bench.is_sound() {
-                    match open(&base)? {
-                        Some(again) => bench = again,
-                        None => return Ok(()),
-                    }
-                }
-            }
-        }
-    }
 }

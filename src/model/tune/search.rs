@@ -4,6 +4,7 @@
 //! more than a margin is kept, and the next change is made to that. Whoever measures brings times.
 
 use crate::kernels::{Activations, Tuning};
+use std::sync::Arc;
 
 /// A change has to make things faster by more than this share: less is noise.
 const MARGIN: f64 = 0.03;
@@ -91,39 +92,80 @@ impl Change {
     }
 }
 
-/// A walk from the default to something better.
-pub struct Search<'a> {
-    best: Tuning,
-    changes: std::vec::IntoIter<Change>,
-    tried: Vec<Tuning>,
-    possible: &'a dyn Fn(&Tuning) -> bool,
+/// How far a walk has come: what is kept of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The best so far.
+    pub best: Tuning,
+    /// Changes that have been tried.
+    pub next: usize,
+    /// There was no time for the next one, although it was the first of its run.
+    pub late: bool,
 }
 
-impl<'a> Search<'a> {
-    /// From `base` on, through `changes`; what is not `possible` is not tried.
-    pub fn new(
-        base: Tuning,
-        changes: Vec<Change>,
-        possible: &'a dyn Fn(&Tuning) -> bool,
-    ) -> Search<'a> {
-        Search {
+impl Progress {
+    /// Nothing has been tried.
+    pub fn from(base: Tuning) -> Progress {
+        Progress {
             best: base,
-            changes: changes.into_iter(),
-            tried: vec![base],
+            next: 0,
+            late: false,
+        }
+    }
+}
+
+/// Whether a tuning can be had.
+pub type Possible = Arc<dyn Fn(&Tuning) -> bool + Send + Sync>;
+
+/// A walk from the default to something better. It may take several runs: one that ends for want of
+/// time is taken up where it was, and by then drivers may remember what they have compiled. What is
+/// late twice is left out, so that every walk ends.
+#[derive(Clone)]
+pub struct Search {
+    progress: Progress,
+    changes: Vec<Change>,
+    tried: Vec<Tuning>,
+    judged: usize,
+    /// The change that was late in an earlier run.
+    late_before: Option<usize>,
+    possible: Possible,
+}
+
+impl Search {
+    /// On from `progress` through `changes`; what is not `possible` is not tried.
+    pub fn new(progress: Progress, changes: Vec<Change>, possible: Possible) -> Search {
+        Search {
+            progress,
+            changes,
+            tried: vec![progress.best],
+            judged: 0,
+            late_before: progress.late.then_some(progress.next),
             possible,
         }
     }
 
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
     /// The best so far.
     pub fn best(&self) -> Tuning {
-        self.best
+        self.progress.best
+    }
+
+    /// Whether there is nothing left to try.
+    pub fn is_over(&self) -> bool {
+        self.progress.next >= self.changes.len()
     }
 
     /// What to measure next, against the best so far.
     pub fn next_candidate(&mut self) -> Option<Tuning> {
-        for change in self.changes.by_ref() {
-            let wanted = change.apply(self.best).into_iter();
-            let candidate = wanted.filter(|t| (self.possible)(t)).take(1).next();
+        while let Some(change) = self.changes.get(self.progress.next) {
+            self.progress.next += 1;
+            self.progress.late = false;
+            let mut wanted = change.apply(self.best()).into_iter();
+            let candidate = wanted.find(|t| (self.possible)(t));
             if let Some(candidate) = candidate.filter(|t| !self.tried.contains(t)) {
                 self.tried.push(candidate);
                 return Some(candidate);
@@ -134,11 +176,21 @@ impl<'a> Search<'a> {
 
     /// Takes `candidate` for the best if it took less than the best did, by the margin; says whether.
     pub fn judge(&mut self, candidate: Tuning, best_seconds: f64, seconds: f64) -> bool {
+        self.judged += 1;
         let better = seconds < best_seconds * (1.0 - MARGIN);
         if better {
-            self.best = candidate;
+            self.progress.best = candidate;
         }
         better
+    }
+
+    /// The time is over, before the next candidate or, when it has `begun`, within it.
+    pub fn out_of_time(&mut self, begun: bool) {
+        let at = self.progress.next - usize::from(begun);
+        let alone = begun || self.judged == 0;
+        let twice = self.late_before == Some(at);
+        self.progress.next = if alone && twice { at + 1 } else { at };
+        self.progress.late = alone && !twice;
     }
 }
 
@@ -193,10 +245,10 @@ mod tests {
     fn walk(
         base: Tuning,
         changes: Vec<Change>,
-        possible: &dyn Fn(&Tuning) -> bool,
+        possible: fn(&Tuning) -> bool,
         seconds: impl Fn(&Tuning) -> f64,
     ) -> (Vec<Tuning>, Tuning) {
-        let mut search = Search::new(base, changes, possible);
+        let mut search = Search::new(Progress::from(base), changes, Arc::new(possible));
         let mut tried = Vec::new();
         while let Some(candidate) = search.next_candidate() {
             let best = search.best();
@@ -204,7 +256,57 @@ mod tests {
             assert_eq!(search.best(), if better { candidate } else { best });
             tried.push(candidate);
         }
+        assert!(search.is_over());
         (tried, search.best())
+    }
+
+    #[test]
+    fn a_walk_goes_on_where_the_time_was_over() {
+        let all = changes(true, Pins::default());
+        let run = |progress| Search::new(progress, all.clone(), Arc::new(on_q8));
+        let start = Progress::from(BASE);
+
+        // nothing was begun, twice: the first change is left out
+        let mut search = run(start);
+        search.out_of_time(false);
+        let late = search.progress();
+        assert_eq!((late.next, late.late, late.best), (0, true, BASE));
+        let mut search = run(late);
+        search.out_of_time(false);
+        let gone = search.progress();
+        assert_eq!((gone.next, gone.late), (1, false));
+
+        // the second time it is in time
+        let mut search = run(late);
+        let q8 = search.next_candidate().unwrap();
+        assert_eq!(q8.activations, Activations::Q8);
+        assert!(search.judge(q8, 1.0, 0.5));
+        search.out_of_time(false);
+        let half = search.progress();
+        assert_eq!((half.next, half.late, half.best), (1, false, q8));
+
+        // late within a candidate: tried once more, then left out
+        let mut search = run(half);
+        assert_eq!(search.next_candidate().unwrap().tile_tokens, 4);
+        search.out_of_time(true);
+        let late = search.progress();
+        assert_eq!((late.next, late.late, late.best), (1, true, q8));
+        let mut search = run(late);
+        search.next_candidate().unwrap();
+        search.out_of_time(true);
+        assert_eq!((search.progress().next, search.progress().late), (2, false));
+
+        // whatever happens, it ends
+        let mut progress = start;
+        for _ in 0..2 * all.len() {
+            let mut search = run(progress);
+            assert!(!search.is_over());
+            if search.next_candidate().is_some() {
+                search.out_of_time(true);
+            }
+            progress = search.progress();
+        }
+        assert!(run(progress).is_over());
     }
 
     fn on_q8(tuning: &Tuning) -> bool {
@@ -226,7 +328,7 @@ mod tests {
                     1.0
                 }
             };
-            let (tried, best) = walk(BASE, changes(true, Pins::default()), &on_q8, of);
+            let (tried, best) = walk(BASE, changes(true, Pins::default()), on_q8, of);
             assert_eq!(best.activations == Activations::Q8, adopted, "{q8}");
             assert_eq!(tried.len(), 4, "{tried:?}");
         }
@@ -243,7 +345,7 @@ mod tests {
                 (true, ..) => 0.7,
             }
         };
-        let (tried, best) = walk(BASE, changes(true, Pins::default()), &on_q8, of);
+        let (tried, best) = walk(BASE, changes(true, Pins::default()), on_q8, of);
         let q8 = Tuning {
             activations: Activations::Q8,
             ..BASE
@@ -276,7 +378,7 @@ mod tests {
                     count.set(count.get() * 0.5);
                     count.get()
                 };
-                let (tried, _) = walk(base, changes(software, pins), &on_q8, of);
+                let (tried, _) = walk(base, changes(software, pins), on_q8, of);
                 assert!(tried.len() >= 3, "{tried:?}");
                 for tuning in tried {
                     assert!(!activations || tuning.activations == base.activations);
@@ -291,7 +393,7 @@ mod tests {
         // lanes beyond 8 cannot be joined by subgroups here, and there are no wide loads
         let possible =
             |t: &Tuning| t.is_possible(&f16::F16) && !(t.subgroups && t.lanes > 8) && !t.wide;
-        let (tried, best) = walk(GPU, changes(false, Pins::default()), &possible, |t| {
+        let (tried, best) = walk(GPU, changes(false, Pins::default()), possible, |t| {
             1.0 / f64::from(t.lanes)
         });
         assert!(tried.iter().all(possible));
@@ -309,7 +411,7 @@ mod tests {
 
     #[test]
     fn bits_are_compared_with_what_has_the_same_numerics() {
-        let (tried, _) = walk(GPU, changes(false, Pins::default()), &on_q8, |t| {
+        let (tried, _) = walk(GPU, changes(false, Pins::default()), on_q8, |t| {
             1.0 / f64::from(t.lanes)
         });
         // once something else was changed, numerics stay
