@@ -8,7 +8,7 @@ use nelumbo::engine::Engine;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::{Activations, Tuning};
 use nelumbo::model::tune::search::{Change, Pins, Progress, Search, changes};
-use nelumbo::model::tune::{Shape, Source, walk};
+use nelumbo::model::tune::{Shape, Source, kept, walk};
 use nelumbo::model::warm::shader_hash;
 use nelumbo::model::{Tuned, synthetic};
 use nelumbo::quant::Format;
@@ -57,6 +57,17 @@ fn load_to_the_end(open: &OpenOptions, options: &LoadOptions) -> Option<Tuned> {
     panic!("the search does not end");
 }
 
+fn tiny_shape() -> Shape {
+    let config = synthetic::tiny();
+    Shape {
+        hidden: config.hidden_size,
+        intermediate: config.intermediate_size,
+        vocab: config.vocab_size,
+        layers: config.num_layers,
+        format: Format::from_name("q8").unwrap(),
+    }
+}
+
 fn tuning_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     entries
@@ -99,7 +110,10 @@ fn what_was_measured_is_found_again_and_computes_the_bits_of_the_default() {
     assert!(gpu.counters().pipelines > before);
     for chunk in [1, 40] {
         let expected = logits(&mut usual, &text, chunk);
-        assert!(logits(&mut own, &text, chunk) == expected, "steps of {chunk}");
+        assert!(
+            logits(&mut own, &text, chunk) == expected,
+            "steps of {chunk}"
+        );
     }
 
     // whatever is done to the file, it is not used, and replaced
@@ -111,6 +125,35 @@ fn what_was_measured_is_found_again_and_computes_the_bits_of_the_default() {
         let tuned = load(&open, &measured()).unwrap();
         assert_eq!(tuned.source, Source::Measured, "{} bytes", damaged.len());
         assert_ne!(fs::read(&file).unwrap(), damaged);
+    }
+}
+
+#[test]
+fn a_kept_tuning_that_is_none_is_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = kept_in(folder.path());
+    let Some(gpu) = gpu(&open) else { return };
+    let base = Tuning::for_gpu(&gpu);
+    let file = kept::file(&gpu, &tiny_shape(), base, Pins::default()).unwrap();
+    let over = |best| {
+        kept::to_text(&Progress {
+            best,
+            next: usize::MAX >> 32,
+            late: false,
+        })
+    };
+    file.write(over(base).as_bytes());
+    let tuned = load(&open, &measured()).unwrap();
+    assert_eq!((tuned.source, tuned.tuning), (Source::Cached, base));
+    let out_of_range = Tuning {
+        workgroup: 512,
+        ..base
+    };
+    for text in [over(out_of_range).as_str(), "", "{}", "[1, 2]"] {
+        file.write(text.as_bytes());
+        let tuned = load(&open, &measured()).unwrap();
+        assert_eq!(tuned.source, Source::Measured, "{text}");
+        assert!(kept::from_text(&file.read().unwrap()).is_some(), "{text}");
     }
 }
 
@@ -138,9 +181,14 @@ fn each_shape_and_each_pin_has_a_file_of_its_own() {
         lanes: Some(2),
         ..measured()
     };
-    for (i, (open, options)) in [(&none, &measured()), (&open, &f32), (&open, &f16), (&open, &lanes)]
-        .into_iter()
-        .enumerate()
+    for (i, (open, options)) in [
+        (&none, &measured()),
+        (&open, &f32),
+        (&open, &f16),
+        (&open, &lanes),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let tuned = load(open, options).unwrap();
         assert_eq!(tuned.source, Source::Measured);
@@ -186,14 +234,7 @@ fn a_candidate_that_does_not_compile_is_left_out_and_takes_nothing_along() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };
-    let config = synthetic::tiny();
-    let shape = Shape {
-        hidden: config.hidden_size,
-        intermediate: config.intermediate_size,
-        vocab: config.vocab_size,
-        layers: config.num_layers,
-        format: Format::from_name("q8").unwrap(),
-    };
+    let shape = tiny_shape();
     let base = Tuning {
         subgroups: false,
         wide: false,

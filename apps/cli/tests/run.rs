@@ -75,7 +75,9 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "usage",
             "timings",
             "device",
-            "memory"
+            "memory",
+            "numerics",
+            "tuning"
         ]
     );
     let (prompt, tokens) = (ids(&object["prompt_token_ids"]), ids(&object["token_ids"]));
@@ -115,6 +117,16 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
+    let numerics = &object["numerics"];
+    let words = ["weights", "activations", "kv"].map(|name| numerics[name].as_str().unwrap());
+    assert_eq!(words, ["q8", "f32", "f16"]);
+    assert!(numerics["lanes"].as_u64().unwrap() > 0);
+    let tuning = &object["tuning"];
+    assert_eq!((&tuning["source"], &tuning["ms"]), (&"default".into(), &0.0.into()));
+    for name in ["workgroup", "tile_tokens"] {
+        assert!(tuning[name].as_u64().unwrap() > 0, "{name}");
+    }
+    assert!(tuning["subgroups"].is_boolean() && tuning["wide"].is_boolean());
     let device = &object["device"];
     assert!(!device["adapter"].as_str().unwrap().is_empty() && device["caps"].is_array());
     assert!(["vulkan", "metal", "dx12", "gl"].contains(&device["backend"].as_str().unwrap()));
@@ -295,6 +307,27 @@ fn a_pinned_backend_that_is_not_there_never_falls_back() {
     let ended = run(&model, &["hello", "--device", "999"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
     assert!(ended.stderr.contains("999"), "{}", ended.stderr);
+}
+
+#[test]
+fn tuning_is_measured_within_its_time_and_told() {
+    let Some(model) = model() else { return };
+    let args = ["hello", "-n", "1", "--autotune", "on", "--format", "json", "-v"];
+    let ended = run(&model, &args);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let tuning = &object["tuning"];
+    assert_eq!(tuning["source"], "measured", "{tuning}");
+    let ms = tuning["ms"].as_f64().unwrap();
+    // three seconds, and one for a thread that is woken late
+    assert!(ms > 1.0 && ms < 4000.0, "{tuning}");
+    assert!(ended.stderr.contains("tuning: act="), "{}", ended.stderr);
+    let activations = object["numerics"]["activations"].as_str().unwrap();
+    assert!(["f32", "q8"].contains(&activations));
+
+    let pinned = run_json(&model, &["hello", "-n", "1", "--activations", "q8"]);
+    assert_eq!(pinned["numerics"]["activations"], "q8");
+    assert_eq!(pinned["tuning"]["source"], "pinned");
 }
 
 #[test]

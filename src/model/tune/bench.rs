@@ -138,9 +138,9 @@ impl Bits {
             return Err(Dropped::Differs("between one token and the first of many"));
         }
         match self.0.iter().find(|(of, _)| *of == numerics) {
-            Some((_, expected)) if *expected != found => {
-                Err(Dropped::Differs("from other choices with the same numerics"))
-            }
+            Some((_, expected)) if *expected != found => Err(Dropped::Differs(
+                "from other choices with the same numerics",
+            )),
             Some(_) => Ok(()),
             None => {
                 self.0.push((numerics, found));

@@ -13,7 +13,7 @@
 //! adopted.
 
 mod bench;
-mod kept;
+pub mod kept;
 pub mod search;
 pub mod walk;
 
