@@ -16,7 +16,8 @@
 // Parts    kv/*, attention/rows_*, attention/dims_*, attention/out_*, act/*, lib/team_*, lib/softmax,
 //          lib/attention_items
 //
-// Where a member has to be named by a literal (TEAM_SPELLED) all eight are written out, else looped over.
+// Where a member has to be named by a literal (TEAM_SPELLED) all eight are written out, else looped over,
+// from `start`, which is any number of all that is not constant: the loop would be unrolled.
 // Arrays have constant indices, and what is done for each four rows or each oct is written
 // out under conditions that are constant: a loop with a bound on its count is not unrolled by every
 // driver, and an index that varies would put the array into memory.
@@ -115,7 +116,7 @@ fn attention_oct(scores: ptr<function, AttentionScores>, kept: ptr<function, Att
     }
 }
 
-fn attention_octs(scores: ptr<function, AttentionScores>, kept: ptr<function, AttentionQueries>, held: u32, at: u32) {
+fn attention_octs(scores: ptr<function, AttentionScores>, kept: ptr<function, AttentionQueries>, held: u32, at: u32, start: u32) {
     if (TEAM_SPELLED) {
         attention_oct(scores, kept, held, 0u, at);
         attention_oct(scores, kept, held, 1u, at);
@@ -126,15 +127,15 @@ fn attention_octs(scores: ptr<function, AttentionScores>, kept: ptr<function, At
         attention_oct(scores, kept, held, 6u, at);
         attention_oct(scores, kept, held, 7u, at);
     } else {
-        for (var member = 0u; member < 8u; member++) { attention_oct(scores, kept, held, member, at); }
+        for (var next = start; next < start + 8u; next++) { attention_oct(scores, kept, held, next - start, at); }
     }
 }
 
-fn attention_scores(kept: ptr<function, AttentionQueries>, at: u32) -> AttentionScores {
+fn attention_scores(kept: ptr<function, AttentionQueries>, at: u32, start: u32) -> AttentionScores {
     var scores: AttentionScores;
-    attention_octs(&scores, kept, 0u, at);
-    if (HELD > 1u) { attention_octs(&scores, kept, 1u % HELD, at); }
-    if (HELD > 2u) { attention_octs(&scores, kept, 2u % HELD, at); attention_octs(&scores, kept, HELD - 1u, at); }
+    attention_octs(&scores, kept, 0u, at, start);
+    if (HELD > 1u) { attention_octs(&scores, kept, 1u % HELD, at, start); }
+    if (HELD > 2u) { attention_octs(&scores, kept, 2u % HELD, at, start); attention_octs(&scores, kept, HELD - 1u, at, start); }
     return scores;
 }
 
@@ -174,7 +175,7 @@ fn attention_heard(kept: AttentionKept, member: u32) -> AttentionFours {
 }
 
 // Eight neighbouring keys' values, one after another, by the p that the members keep.
-fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at: u32, member: u32, key: u32, last: u32) {
+fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at: u32, member: u32, key: u32, last: u32, start: u32) {
     let next = HEAD_DIM / 8u;
     if (TEAM_SPELLED) {
         attention_key(state, attention_heard(kept, 0u), at + 0u * next, member, key + 0u <= last);
@@ -186,7 +187,10 @@ fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at:
         attention_key(state, attention_heard(kept, 6u), at + 6u * next, member, key + 6u <= last);
         attention_key(state, attention_heard(kept, 7u), at + 7u * next, member, key + 7u <= last);
     } else {
-        for (var j = 0u; j < 8u; j++) { attention_key(state, attention_heard(kept, j), at + j * next, member, key + j <= last); }
+        for (var turn = start; turn < start + 8u; turn++) {
+            let j = turn - start;
+            attention_key(state, attention_heard(kept, j), at + j * next, member, key + j <= last);
+        }
     }
 }
 
@@ -324,7 +328,7 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
         let own = key + member;
         let at = attention_page(tile, page);
 
-        var scores = attention_scores(&kept, at + member * (HEAD_DIM / 8u));
+        var scores = attention_scores(&kept, at + member * (HEAD_DIM / 8u), walked);
         var tops: AttentionKept;
         tops[0] = team_keep(attention_mask(&scores, 0u, own, position), ATTENTION_Q, lane);
         if (ROW_FOURS > 1u) { tops[ATTENTION_FOUR] = team_keep(attention_mask(&scores, ATTENTION_FOUR, own, positions), ATTENTION_Q + 1u, lane); }
@@ -344,8 +348,8 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
         team_told();
 
         state.sum = AttentionFours();
-        attention_keys(&state, low, at, member, key, tile.last);
-        attention_keys(&state, high, at + HEAD_DIM, member, key + 8u, tile.last);
+        attention_keys(&state, low, at, member, key, tile.last, walked);
+        attention_keys(&state, high, at + HEAD_DIM, member, key + 8u, tile.last, walked);
         state.l[0] = fma(state.l[0], keep, state.sum[0]);
         if (ROW_FOURS > 1u) { state.l[ATTENTION_FOUR] = fma(state.l[ATTENTION_FOUR], keeps, state.sum[ATTENTION_FOUR]); }
 

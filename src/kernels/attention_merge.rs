@@ -4,7 +4,7 @@
 use super::attention::AttentionShape;
 use super::attention_output::{Output, tunings};
 use super::case::Case;
-use super::{Tuning, attention_cases};
+use super::{Tuning, attention_merge_cases};
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
@@ -102,7 +102,7 @@ pub fn variants() -> Vec<Variant> {
         .collect()
 }
 
-/// See [`attention_cases`].
+/// See [`attention_merge_cases`].
 pub fn cases() -> Vec<Case> {
-    attention_cases::merge()
+    attention_merge_cases::merge()
 }

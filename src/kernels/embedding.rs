@@ -2,6 +2,7 @@
 //! first norm, packed for the first matmul.
 
 use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use super::distinct;
 use super::pack::records;
 use super::tuning::Tuning;
 use crate::gpu::recorder::grid;
@@ -113,7 +114,7 @@ pub fn variants() -> Vec<Variant> {
         let tunings = Tuning::all_for(format);
         tunings.into_iter().map(move |t| variant(&t, format))
     });
-    all.collect()
+    distinct(all)
 }
 
 /// Widths around a unit and a group, ids at both ends of the table, repeated, and out of order; a

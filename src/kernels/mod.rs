@@ -10,6 +10,7 @@ pub mod attention;
 pub mod attention_batch;
 pub mod attention_cases;
 pub mod attention_merge;
+mod attention_merge_cases;
 pub mod attention_output;
 pub mod attention_plan;
 pub mod case;
@@ -17,6 +18,7 @@ pub mod embedding;
 pub mod gather_rows;
 pub mod matmul;
 mod matmul_cases;
+mod matmul_endings;
 pub mod numbers;
 pub mod pack;
 pub mod peaks;
@@ -31,6 +33,7 @@ mod tuning;
 use crate::gpu::{Kernel, Variant};
 pub use activations::Activations;
 use case::Case;
+use std::collections::HashSet;
 pub use tuning::Tuning;
 
 /// A kernel as tests, benches and comparisons see it.
@@ -76,3 +79,9 @@ pub static ALL: &[Entry] = &[
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];
+
+/// Each variant once: choices that make no difference to a kernel lead to the same.
+fn distinct(variants: impl Iterator<Item = Variant>) -> Vec<Variant> {
+    let mut seen = HashSet::new();
+    variants.filter(|variant| seen.insert(*variant)).collect()
+}

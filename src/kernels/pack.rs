@@ -2,6 +2,7 @@
 
 use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data};
+use super::distinct;
 use super::tuning::Tuning;
 use crate::gpu::recorder::grid;
 use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
@@ -56,7 +57,7 @@ fn variant(tuning: &Tuning) -> Variant {
 
 /// Every way to talk, for every way to pass activations.
 pub fn variants() -> Vec<Variant> {
-    Tuning::all_for(&q8::Q8).iter().map(variant).collect()
+    distinct(Tuning::all_for(&q8::Q8).iter().map(variant))
 }
 
 /// Ragged widths, and several teams to a workgroup.

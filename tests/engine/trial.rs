@@ -53,10 +53,25 @@ fn a_trial_draws_what_a_request_gets() {
         let of = rows.iter().filter(|row| row.variant.kernel.name == kernel);
         of.map(|row| row.count).sum()
     };
-    assert_eq!(count("rope"), 3 * config.num_layers as u64);
+    assert_eq!(count("attention"), 3 * config.num_layers as u64);
     assert_eq!(count("embedding"), 3);
     assert_eq!(count("gather_rows"), 1);
     assert!(!profile.total().is_zero());
+
+    // a decode step: five dispatches a layer, embedding, head, and a choice of ids in two
+    let profile = trial
+        .profile(|trial| trial.feed(&expected[..1]).map(|_| ()))
+        .unwrap();
+    let by_kernel = |kernel: &str| -> u64 {
+        let rows = profile.rows();
+        let of = rows.iter().filter(|row| row.variant.kernel.name == kernel);
+        of.map(|row| row.count).sum()
+    };
+    let layers = config.num_layers as u64;
+    assert_eq!(by_kernel("matmul"), 4 * layers + 1);
+    assert_eq!(by_kernel("attention"), layers);
+    let all: u64 = profile.rows().iter().map(|row| row.count).sum();
+    assert_eq!(all, 5 * layers + 1 + 1 + 2);
     drop(trial);
 
     engine.check();

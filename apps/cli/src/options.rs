@@ -232,7 +232,10 @@ mod tests {
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
         );
-        assert_eq!((o.device.weights, o.device.cache_type), (WeightType::F16, CacheType::F32));
+        assert_eq!(
+            (o.device.weights, o.device.cache_type),
+            (WeightType::F16, CacheType::F32)
+        );
         assert_eq!(
             (o.device.selection.backend, o.device.selection.device),
             (Some(Backend::Gl), Some(1))

@@ -51,7 +51,12 @@ pub fn open(
     quiet: bool,
 ) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(&options.device, options.ctx_size, options.batch_size, pipelines)?;
+    let load = load_options(
+        &options.device,
+        options.ctx_size,
+        options.batch_size,
+        pipelines,
+    )?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) = EngineHandle::spawn(move || {
         let mut bar = None;
@@ -75,7 +80,8 @@ pub fn open(
         let about = (texts, gpu, memory, context_limit, numerics, tuning);
         Ok((engine, about))
     })?;
-    let pinned = options.device.selection.device.is_some() || options.device.selection.allow_software;
+    let pinned =
+        options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
         say(&format!(
             "note: no GPU found; running on the CPU with {}",

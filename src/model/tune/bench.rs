@@ -122,18 +122,19 @@ impl Place {
     }
 }
 
+/// Activations and lanes: what bits depend on.
+type Numerics = (Activations, u32);
+/// Words of each token, of one token and of many, in turn for each place.
+type Rows = Vec<Vec<Vec<u32>>>;
+
 /// What each kind of numerics computes, as the first tuning of its kind did.
 #[derive(Default)]
-struct Bits(Vec<((Activations, u32), Vec<Vec<Vec<u32>>>)>);
+struct Bits(Vec<(Numerics, Rows)>);
 
 impl Bits {
     /// Holds rows of one token and of many, in turn for each place, against each other and against
     /// what was computed before with the same numerics.
-    fn hold(
-        &mut self,
-        numerics: (Activations, u32),
-        found: Vec<Vec<Vec<u32>>>,
-    ) -> Result<(), Dropped> {
+    fn hold(&mut self, numerics: Numerics, found: Rows) -> Result<(), Dropped> {
         if found.chunks(2).any(|pair| pair[0][0] != pair[1][0]) {
             return Err(Dropped::Differs("between one token and the first of many"));
         }

@@ -1,0 +1,207 @@
+//! What the matmul's endings make of exact sums: the other half of its cases.
+
+use super::case::{Case, CaseTensor, Data, Tensors, U, dot_bound};
+use super::matmul::{Kind, Norm, Out, record};
+use super::matmul_cases::EPS;
+use super::pack::records;
+use super::rope::{self, RopeRows, pages_tensor, some_angles, some_slots};
+use super::tuning::Tuning;
+use crate::gpu::Recorder;
+use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
+use crate::quant::{Format, GROUP, Shard, Weights};
+
+/// Pages of the slab that keys and values go to; slots are in pages 3 to 9.
+const PAGES: usize = 10;
+
+/// How a case is dispatched.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub format: &'static Format,
+    pub tuning: Tuning,
+    pub kind: Kind,
+    pub num_tokens: usize,
+    pub rows: usize,
+    pub columns: usize,
+}
+
+impl Call {
+    fn record(&self, rec: &mut Recorder, t: &Tensors, out: Out) {
+        let scales = t.find("w_scales").cloned();
+        let w = Weights {
+            format: self.format,
+            rows: self.rows,
+            columns: self.columns,
+            shards: vec![Shard::new(0, self.rows, t.get("w").clone(), scales)],
+        };
+        let norm = self.kind.has_norm().then_some(Norm { eps: EPS });
+        record(
+            rec,
+            &self.tuning,
+            &w,
+            t.get("x"),
+            self.num_tokens,
+            norm,
+            out,
+        );
+    }
+}
+
+pub(super) fn store(case: Case, call: Call, out: Vec<(f64, f64)>) -> Case {
+    let (values, bounds) = out.into_iter().unzip();
+    let dims = [call.num_tokens, call.rows];
+    case.tensor(CaseTensor::output_f32("y", &dims, values, bounds))
+        .record(move |rec, t| call.record(rec, t, Out::Store { y: t.get("y") }))
+}
+
+pub(super) fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
+    let Call {
+        num_tokens, rows, ..
+    } = call;
+    let before = data.normal(num_tokens * rows);
+    let gamma = data.normal(rows);
+    let sum = |(&(v, bound), &b): (&(f64, f64), &f32)| {
+        let sum = v + f64::from(b);
+        (sum, bound + U * sum.abs())
+    };
+    let hidden: Vec<(f64, f64)> = out.iter().zip(&before).map(sum).collect();
+    let normed = hidden.iter().enumerate().map(|(i, &(h, bound))| {
+        let g = f64::from(gamma[i % rows]);
+        (h * g, bound * g.abs() + U * (h * g).abs())
+    });
+    let normed = normed.collect();
+    let square = |group: &[(f64, f64)]| {
+        let sum: f64 = group.iter().map(|(h, _)| h * h).sum();
+        let moved: f64 = group.iter().map(|(h, b)| 2.0 * h.abs() * b + b * b).sum();
+        (sum, moved + dot_bound(GROUP, sum))
+    };
+    let squares = hidden.chunks(rows).flat_map(|row| row.chunks(GROUP));
+    let squares = squares.map(square).collect();
+    let (values, bounds) = hidden.iter().copied().unzip();
+    let act = call.tuning.activations;
+    case.tensor(
+        CaseTensor::output_f32("hidden", &[num_tokens, rows], values, bounds)
+            .starting_as(bytemuck::cast_slice(&before).to_vec()),
+    )
+    .tensor(CaseTensor::f32("gamma", &[rows], &gamma))
+    .tensor(records(
+        "act_out",
+        act,
+        num_tokens,
+        rows,
+        normed,
+        Some(squares),
+    ))
+    .record(move |rec, t| {
+        let out = Out::Residual {
+            hidden: t.get("hidden"),
+            gamma: t.get("gamma"),
+            act: t.get("act_out"),
+        };
+        call.record(rec, t, out);
+    })
+}
+
+pub(super) fn gated(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
+    let values = out.chunks_exact(8).flat_map(|pair| {
+        let (gates, ups) = pair.split_at(4);
+        let one = |(&(gate, gate_bound), &(up, up_bound)): (&(f64, f64), &(f64, f64))| {
+            let silu = gate / (1.0 + (-gate).exp());
+            // |silu'| <= 1.1; exp is good to 3 + 2 |x| ulp, and three more roundings follow
+            let silu_error =
+                1.1 * gate_bound + silu.abs() * (2.0 * (3.0 + 2.0 * gate.abs()) + 4.0) * U;
+            let error = silu_error * up.abs() + (silu.abs() + silu_error) * up_bound;
+            (silu * up, error + (silu * up).abs() * 2.0 * U + 1e-30)
+        };
+        gates.iter().zip(ups).map(one).collect::<Vec<_>>()
+    });
+    let act = call.tuning.activations;
+    case.tensor(records(
+        "act_out",
+        act,
+        call.num_tokens,
+        call.rows / 2,
+        values.collect(),
+        None,
+    ))
+    .record(move |rec, t| {
+        let act = t.get("act_out");
+        call.record(rec, t, Out::Gated { act });
+    })
+}
+
+pub(super) fn qkv(
+    case: Case,
+    call: Call,
+    kv: KvFormat,
+    (num_heads, num_kv_heads, head_dim): (usize, usize, usize),
+    out: &[(f64, f64)],
+    data: &mut Data,
+) -> Case {
+    let num_tokens = call.num_tokens;
+    let angles = some_angles(data, num_tokens * head_dim / 2);
+    let slots = some_slots(data, num_tokens);
+    let slots_at = 3;
+    let rope_at = (slots_at + num_tokens + 2).next_multiple_of(4);
+    let mut meta = vec![u32::MAX; rope_at];
+    meta[slots_at..slots_at + num_tokens].copy_from_slice(&slots);
+    meta.extend(angles.iter().flat_map(|&(c, s)| [c.to_bits(), s.to_bits()]));
+
+    let mut q = Vec::new();
+    let size = PAGES * num_kv_heads * PAGE_SIZE * head_dim;
+    let mut pages = [vec![None; size], vec![None; size]];
+    for (token, row) in out.chunks(call.rows).enumerate() {
+        let angles = &angles[token * head_dim / 2..][..head_dim / 2];
+        for (head, x) in row.chunks(head_dim).enumerate() {
+            let is_value = head >= num_heads + num_kv_heads;
+            let turned = if is_value {
+                x.to_vec()
+            } else {
+                turn(x, angles)
+            };
+            if head < num_heads {
+                q.extend(turned);
+                continue;
+            }
+            let kv_head = (head - num_heads) % num_kv_heads;
+            let (page, token_in_page) = (slots[token] as usize / 16, slots[token] as usize % 16);
+            let at = ((page * num_kv_heads + kv_head) * PAGE_SIZE + token_in_page) * head_dim;
+            for (i, element) in turned.into_iter().enumerate() {
+                pages[usize::from(is_value)][at + i] = Some(element);
+            }
+        }
+    }
+    let (q_values, q_bounds) = q.into_iter().unzip();
+    let q_dims = [num_tokens, num_heads * head_dim];
+    let page_dims = [PAGES, num_kv_heads, PAGE_SIZE, head_dim];
+    let [k, v] = pages;
+    case.tensor(CaseTensor::u32("step_meta", &[meta.len()], &meta))
+        .tensor(CaseTensor::output_f32("q", &q_dims, q_values, q_bounds))
+        .tensor(pages_tensor("k", kv, page_dims, k))
+        .tensor(pages_tensor("v", kv, page_dims, v))
+        .record(move |rec, t| {
+            let slab = KvSlab {
+                first_page: 0,
+                num_pages: PAGES,
+                k: t.get("k").clone(),
+                v: t.get("v").clone(),
+            };
+            let out = Out::Qkv {
+                q: t.get("q"),
+                slab: &slab,
+                step_meta: t.get("step_meta"),
+                rows: RopeRows { slots_at, rope_at },
+            };
+            call.record(rec, t, out);
+        })
+}
+
+/// A head of values with bounds, rotated.
+fn turn(x: &[(f64, f64)], angles: &[(f32, f32)]) -> Vec<(f64, f64)> {
+    let rounded: Vec<f32> = x.iter().map(|v| v.0 as f32).collect();
+    let (turned, abs) = rope::reference(&rounded, angles);
+    let bound = |(i, (value, abs)): (usize, (f64, f64))| {
+        let (own, other) = (x[i].1, x[i ^ 1].1);
+        (value, own + other + 5.0 * U * abs + 1e-30)
+    };
+    turned.into_iter().zip(abs).enumerate().map(bound).collect()
+}
