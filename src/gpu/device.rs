@@ -5,6 +5,7 @@ use crate::gpu::Caps;
 use crate::gpu::adapter::{self, AdapterReport, Backend, DeviceType};
 use crate::gpu::cache_file::Store;
 use crate::gpu::enumerate;
+use crate::gpu::kept_file::Kept;
 use crate::gpu::kernel::Variant;
 use crate::gpu::options::OpenOptions;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
@@ -59,7 +60,8 @@ pub struct Gpu {
     report: AdapterReport,
     caps: Caps,
     max_binding_bytes: u64,
-    checked: bool,
+    pub(crate) kept: Option<Kept>,
+    options: OpenOptions,
 }
 
 impl Gpu {
@@ -130,7 +132,9 @@ impl Gpu {
         })?;
         let fault = watch(&device);
         let folder = options.pipelines.as_ref();
-        let store = folder.and_then(|folder| Store::open(&device, &adapter.get_info(), folder));
+        let info = adapter.get_info();
+        let store = folder.and_then(|folder| Store::open(&device, &info, folder));
+        let kept = folder.map(|folder| Kept::new(&info, folder));
         Ok(Arc::new(Gpu {
             pipelines: PipelineCache::new(&device, store),
             staged_bytes: AtomicU64::new(0),
@@ -141,8 +145,21 @@ impl Gpu {
             report,
             caps,
             max_binding_bytes,
-            checked: options.checked,
+            kept,
+            options: options.clone(),
         }))
+    }
+
+    /// Another device on the same adapter, opened the same way, that keeps nothing of what it
+    /// compiles: for work after which a device may be lost.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn scratch(&self) -> Result<Arc<Gpu>> {
+        Gpu::open(&OpenOptions {
+            pipelines: None,
+            ..self.options.clone()
+        })
     }
 
     /// The adapter behind this device.
@@ -167,7 +184,7 @@ impl Gpu {
 
     /// Whether shaders carry bounds checks.
     pub fn checked(&self) -> bool {
-        self.checked
+        self.options.checked
     }
 
     /// Whether several threads may use the device at once and gain by it. GL has one context, which

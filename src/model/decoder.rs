@@ -13,6 +13,7 @@ use super::numerics::Numerics;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::step::{AttentionRound, Span, Step};
+use super::tune::Tuned;
 use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
 use crate::gpu::{Coop, Gpu, Recorder, Tensor};
@@ -40,8 +41,8 @@ pub struct DecoderOptions {
     pub max_batched_tokens: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
-    /// Choices that are part of the numerics.
-    pub tuning: Tuning,
+    /// How kernels divide their work, and who chose it.
+    pub tuned: Tuned,
     /// What multiplies long steps, in the fast mode alone; of the device that the model is on.
     pub coop: Option<Coop>,
 }
@@ -119,7 +120,12 @@ impl Decoder {
 
     /// Choices that are part of the numerics.
     pub fn tuning(&self) -> &Tuning {
-        &self.options.tuning
+        &self.options.tuned.tuning
+    }
+
+    /// The same, with where they come from.
+    pub fn tuned(&self) -> &Tuned {
+        &self.options.tuned
     }
 
     /// Which rules results keep.
@@ -199,7 +205,7 @@ impl Decoder {
             recorder: rec,
             ..
         } = self;
-        let (n, tuning) = (step.num_tokens, &options.tuning);
+        let (n, tuning) = (step.num_tokens, &options.tuned.tuning);
         let norm = Norm {
             eps: config.rms_norm_eps,
         };

@@ -16,6 +16,7 @@ pub mod step;
 pub mod synthetic;
 pub mod tensors;
 pub mod texts;
+pub mod tune;
 pub mod warm;
 pub mod weights;
 pub mod work;
@@ -25,6 +26,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
 pub use texts::Texts;
+pub use tune::Tuned;
 
 use crate::error::{Error, Result};
 use crate::formats::ModelFiles;

@@ -53,7 +53,7 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
 /// Tokens for which every activation fits a binding.
 pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<usize> {
     let widest = config.qkv_rows().max(config.hidden_size);
-    let records = |columns| options.tuning.activations.dims(1, columns)[1];
+    let records = |columns| options.tuned.tuning.activations.dims(1, columns)[1];
     let widest = widest
         .max(records(config.hidden_size.max(config.q_width())))
         .max(records(config.intermediate_size)) as u64
@@ -84,7 +84,7 @@ impl Scratch {
             gpu.tensor(label, DType::F32, &[rows, columns])
         };
         let act = |label: &str, rows: usize, columns: usize| {
-            let dims = options.tuning.activations.dims(rows, columns);
+            let dims = options.tuned.tuning.activations.dims(rows, columns);
             gpu.tensor(label, DType::U32, &dims)
         };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;

@@ -255,6 +255,10 @@ pub struct DeviceArgs {
     /// where a GPU has them, other last digits, and an error where it has none
     #[arg(long, value_enum, default_value_t = NumericsMode::Canonical, env = "NELUMBO_NUMERICS")]
     pub numerics: NumericsMode,
+    /// Measure what suits this adapter and model before loading, up to 3 s, once for each; off takes
+    /// the defaults, and f32 activations for auto
+    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE")]
+    pub autotune: Switch,
     /// How keys are held in the cache [also: -ctk]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_K")]
@@ -316,6 +320,13 @@ pub enum NumericsMode {
     Canonical,
     /// f16 products where the adapter has cooperative matrices
     Fast,
+}
+
+/// Whether something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 /// Element types of the key and value cache.

@@ -80,7 +80,9 @@ fn rows_are_complete_and_agree_with_themselves() {
     );
     assert!(bytes(3) > bytes(1) && bytes(0) < bytes(1));
     assert!(
-        ended.stderr.contains("wgpu ") && ended.stderr.contains("GB/s"),
+        ended.stderr.contains("wgpu ")
+            && ended.stderr.contains("GB/s")
+            && ended.stderr.contains("tuning default (act=f32"),
         "{}",
         ended.stderr
     );

@@ -75,8 +75,9 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "usage",
             "timings",
             "device",
+            "memory",
             "numerics",
-            "memory"
+            "tuning"
         ]
     );
     let (prompt, tokens) = (ids(&object["prompt_token_ids"]), ids(&object["token_ids"]));
@@ -117,6 +118,19 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
     assert_eq!(object["numerics"]["mode"], "canonical");
+    let numerics = &object["numerics"];
+    let words = ["weights", "activations", "kv"].map(|name| numerics[name].as_str().unwrap());
+    assert_eq!(words, ["q8", "f32", "f16"]);
+    assert!(numerics["lanes"].as_u64().unwrap() > 0);
+    let tuning = &object["tuning"];
+    assert_eq!(
+        (&tuning["source"], &tuning["ms"]),
+        (&"default".into(), &0.0.into())
+    );
+    for name in ["workgroup", "tile_tokens"] {
+        assert!(tuning[name].as_u64().unwrap() > 0, "{name}");
+    }
+    assert!(tuning["subgroups"].is_boolean() && tuning["wide"].is_boolean());
     let device = &object["device"];
     assert!(!device["adapter"].as_str().unwrap().is_empty() && device["caps"].is_array());
     assert!(["vulkan", "metal", "dx12", "gl"].contains(&device["backend"].as_str().unwrap()));
@@ -320,6 +334,36 @@ fn the_fast_mode_is_refused_where_the_adapter_has_no_matrices() {
             assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
         }
     }
+}
+
+#[test]
+fn tuning_is_measured_within_its_time_and_told() {
+    let Some(model) = model() else { return };
+    let args = [
+        "hello",
+        "-n",
+        "1",
+        "--autotune",
+        "on",
+        "--format",
+        "json",
+        "-v",
+    ];
+    let ended = run(&model, &args);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let tuning = &object["tuning"];
+    assert_eq!(tuning["source"], "measured", "{tuning}");
+    let ms = tuning["ms"].as_f64().unwrap();
+    // three seconds, and one for a thread that is woken late
+    assert!(ms > 1.0 && ms < 4000.0, "{tuning}");
+    assert!(ended.stderr.contains("tuning: act="), "{}", ended.stderr);
+    let activations = object["numerics"]["activations"].as_str().unwrap();
+    assert!(["f32", "q8"].contains(&activations));
+
+    let pinned = run_json(&model, &["hello", "-n", "1", "--activations", "q8"]);
+    assert_eq!(pinned["numerics"]["activations"], "q8");
+    assert_eq!(pinned["tuning"]["source"], "pinned");
 }
 
 #[test]
