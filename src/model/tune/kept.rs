@@ -7,7 +7,7 @@ use crate::kernels::{Activations, Tuning};
 use serde_json::{Value, json};
 
 /// Of candidates and measurement: what an earlier one chose is measured again.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The file of the tuning of models of this shape, from `base` on with these pins.
 pub fn file(gpu: &Gpu, shape: &Shape, base: Tuning, pins: Pins) -> Option<KeptFile> {
@@ -63,7 +63,7 @@ pub fn from_text(text: &[u8]) -> Option<Progress> {
     Some(Progress {
         best,
         next: number("next")? as usize,
-        late: flag("late")?,
+        late: number("late")?,
     })
 }
 
@@ -85,7 +85,7 @@ mod tests {
         Progress {
             best,
             next: 3,
-            late: true,
+            late: 2,
         }
     }
 

@@ -9,6 +9,10 @@ use std::sync::Arc;
 /// A change has to make things faster by more than this share: less is noise.
 const MARGIN: f64 = 0.03;
 
+/// A change that was late so often is left out. A driver that remembers what it has compiled needs
+/// one run for the best so far, and one for the candidate.
+pub const MOST_LATE: u32 = 3;
+
 /// Choices that are somebody else's already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pins {
@@ -99,8 +103,8 @@ pub struct Progress {
     pub best: Tuning,
     /// Changes that have been tried.
     pub next: usize,
-    /// There was no time for the next one, although it was the first of its run.
-    pub late: bool,
+    /// How often there was no time for the next one, although it was the first of its run.
+    pub late: u32,
 }
 
 impl Progress {
@@ -109,7 +113,7 @@ impl Progress {
         Progress {
             best: base,
             next: 0,
-            late: false,
+            late: 0,
         }
     }
 }
@@ -119,15 +123,15 @@ pub type Possible = Arc<dyn Fn(&Tuning) -> bool + Send + Sync>;
 
 /// A walk from the default to something better. It may take several runs: one that ends for want of
 /// time is taken up where it was, and by then drivers may remember what they have compiled. What is
-/// late twice is left out, so that every walk ends.
+/// late [`MOST_LATE`] times is left out, so that every walk ends.
 #[derive(Clone)]
 pub struct Search {
     progress: Progress,
     changes: Vec<Change>,
     tried: Vec<Tuning>,
     judged: usize,
-    /// The change that was late in an earlier run.
-    late_before: Option<usize>,
+    /// The change that was late in earlier runs, and how often.
+    late_before: (usize, u32),
     possible: Possible,
 }
 
@@ -139,7 +143,7 @@ impl Search {
             changes,
             tried: vec![progress.best],
             judged: 0,
-            late_before: progress.late.then_some(progress.next),
+            late_before: (progress.next, progress.late),
             possible,
         }
     }
@@ -163,7 +167,7 @@ impl Search {
     pub fn next_candidate(&mut self) -> Option<Tuning> {
         while let Some(change) = self.changes.get(self.progress.next) {
             self.progress.next += 1;
-            self.progress.late = false;
+            self.progress.late = 0;
             let mut wanted = change.apply(self.best()).into_iter();
             let candidate = wanted.find(|t| (self.possible)(t));
             if let Some(candidate) = candidate.filter(|t| !self.tried.contains(t)) {
@@ -188,9 +192,13 @@ impl Search {
     pub fn out_of_time(&mut self, begun: bool) {
         let at = self.progress.next - usize::from(begun);
         let alone = begun || self.judged == 0;
-        let twice = self.late_before == Some(at);
-        self.progress.next = if alone && twice { at + 1 } else { at };
-        self.progress.late = alone && !twice;
+        let (change, before) = self.late_before;
+        let late = u32::from(alone) + if change == at { before } else { 0 };
+        (self.progress.next, self.progress.late) = if late >= MOST_LATE {
+            (at + 1, 0)
+        } else {
+            (at, late)
+        };
     }
 }
 
@@ -266,39 +274,45 @@ mod tests {
         let run = |progress| Search::new(progress, all.clone(), Arc::new(on_q8));
         let start = Progress::from(BASE);
 
-        // nothing was begun, twice: the first change is left out
-        let mut search = run(start);
-        search.out_of_time(false);
-        let late = search.progress();
-        assert_eq!((late.next, late.late, late.best), (0, true, BASE));
+        // nothing was begun, too often: the first change is left out
+        let mut late = start;
+        for times in 1..MOST_LATE {
+            let mut search = run(late);
+            search.out_of_time(false);
+            late = search.progress();
+            assert_eq!((late.next, late.late, late.best), (0, times, BASE));
+        }
         let mut search = run(late);
         search.out_of_time(false);
         let gone = search.progress();
-        assert_eq!((gone.next, gone.late), (1, false));
+        assert_eq!((gone.next, gone.late), (1, 0));
 
-        // the second time it is in time
+        // the last time it is in time
         let mut search = run(late);
         let q8 = search.next_candidate().unwrap();
         assert_eq!(q8.activations, Activations::Q8);
         assert!(search.judge(q8, 1.0, 0.5));
         search.out_of_time(false);
         let half = search.progress();
-        assert_eq!((half.next, half.late, half.best), (1, false, q8));
+        assert_eq!((half.next, half.late, half.best), (1, 0, q8));
 
-        // late within a candidate: tried once more, then left out
-        let mut search = run(half);
-        assert_eq!(search.next_candidate().unwrap().tile_tokens, 4);
-        search.out_of_time(true);
-        let late = search.progress();
-        assert_eq!((late.next, late.late, late.best), (1, true, q8));
+        // late within a candidate: tried again, then left out
+        let mut late = half;
+        for times in 1..MOST_LATE {
+            let mut search = run(late);
+            assert_eq!(search.next_candidate().unwrap().tile_tokens, 4);
+            search.out_of_time(true);
+            late = search.progress();
+            assert_eq!((late.next, late.late, late.best), (1, times, q8));
+        }
         let mut search = run(late);
         search.next_candidate().unwrap();
         search.out_of_time(true);
-        assert_eq!((search.progress().next, search.progress().late), (2, false));
+        assert_eq!((search.progress().next, search.progress().late), (2, 0));
 
         // whatever happens, it ends
         let mut progress = start;
-        for _ in 0..2 * all.len() {
+        for _ in 0..MOST_LATE as usize * all.len() {
             let mut search = run(progress);
             assert!(!search.is_over());
             if search.next_candidate().is_some() {
