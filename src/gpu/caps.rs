@@ -14,6 +14,22 @@ pub struct Coop {
     pub subgroup: u32,
 }
 
+impl Coop {
+    /// Why a kernel made for this cannot run with `caps`, if it cannot: the size must be the same, and
+    /// subgroups no larger.
+    pub fn missing(self, caps: Caps) -> Option<String> {
+        let has = match caps.coop {
+            Some(has) if has.size == self.size && has.subgroup <= self.subgroup => return None,
+            Some(has) => format!("those of {} in subgroups of {}", has.size, has.subgroup),
+            None => "none".to_owned(),
+        };
+        Some(format!(
+            "needs cooperative matrices of {} in subgroups of at most {}, has {has}",
+            self.size, self.subgroup
+        ))
+    }
+}
+
 /// Capabilities of an open device. Independent: none implies another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -132,6 +148,23 @@ mod tests {
             FULL.restrict("f16,tensor")
                 .unwrap_err()
                 .contains("\"tensor\"")
+        );
+    }
+
+    #[test]
+    fn smaller_subgroups_will_do_and_other_matrices_will_not() {
+        let coop = |size, subgroup| Coop { size, subgroup };
+        assert_eq!(coop(8, 32).missing(FULL), None);
+        assert_eq!(coop(8, 64).missing(FULL), None);
+        for needed in [coop(8, 16), coop(16, 32)] {
+            let why = needed.missing(FULL).unwrap();
+            assert!(why.ends_with("has those of 8 in subgroups of 32"), "{why}");
+        }
+        assert!(
+            coop(8, 8)
+                .missing(Caps::NONE)
+                .unwrap()
+                .ends_with("has none")
         );
     }
 

@@ -253,19 +253,8 @@ impl Case {
         if size < self.subgroup {
             return Some(format!("needs subgroups of {}, has {size}", self.subgroup));
         }
-        let lacks = |needed: &Coop| {
-            !caps
-                .coop
-                .is_some_and(|has| has.size == needed.size && has.subgroup <= needed.subgroup)
-        };
-        if let Some(needed) = self.coop.filter(lacks) {
-            let has = caps.coop.map_or("none".to_owned(), |has| {
-                format!("those of {} in subgroups of {}", has.size, has.subgroup)
-            });
-            return Some(format!(
-                "needs cooperative matrices of {} in subgroups of at most {}, has {has}",
-                needed.size, needed.subgroup
-            ));
+        if let Some(why) = self.coop.and_then(|coop| coop.missing(caps)) {
+            return Some(why);
         }
         self.tuning.as_ref()?.missing(caps)
     }
