@@ -118,8 +118,8 @@ fn a_profile_tells_every_kernel_of_a_prompt_and_of_a_step() {
             of.map(|row| row[key].as_f64().unwrap()).sum()
         };
         // four matrices a layer, and the head once
-        let layers = sum("rope", "count") / steps;
-        assert!(layers >= 1.0 && sum("rope", "per_layer") == 1.0, "{run}");
+        let layers = sum("attention", "count") / steps;
+        assert!(layers >= 1.0 && sum("attention", "per_layer") == 1.0, "{run}");
         assert_eq!(sum("matmul", "count"), 4.0 * layers * steps + 1.0, "{run}");
         let all: f64 = rows
             .iter()
