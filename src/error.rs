@@ -99,6 +99,16 @@ pub enum Error {
         /// The smallest value that works.
         needed: u64,
     },
+    /// The adapter is there, but cannot do what was asked for beyond the baseline.
+    #[error("adapter {adapter}: {what} is not available there: it needs {needed}")]
+    AdapterLacks {
+        /// The adapter's name.
+        adapter: String,
+        /// What was asked for, as the user spells it.
+        what: String,
+        /// What the adapter would have to offer.
+        needed: String,
+    },
     /// The plan does not fit into memory; told before anything is uploaded where possible.
     #[error("{what} needs {needed_bytes} bytes, {available_bytes} are available: {advice}")]
     DoesNotFit {

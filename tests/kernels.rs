@@ -9,7 +9,7 @@
 
 use nelumbo::gpu::adapter::{self, Backend};
 use nelumbo::gpu::{
-    AdapterReport, Caps, DeviceType, Gpu, OpenOptions, Recorder, Selection, Variant,
+    AdapterReport, Caps, Coop, DeviceType, Gpu, OpenOptions, Recorder, Selection, Variant,
 };
 use nelumbo::kernels::case::{Case, CaseTensor};
 use nelumbo::kernels::{self, Entry};
@@ -24,12 +24,14 @@ const KNOWN: &[Known] = &[
         backend: Backend::Vulkan,
         adapter: "llvmpipe",
         subgroup: Some(8),
+        coop: &[None, Some(8)], // recent ones
         without: &[],
     },
     Known {
         backend: Backend::Vulkan,
         adapter: "SwiftShader",
         subgroup: Some(4),
+        coop: &[None],
         // want subgroups of 8
         without: &[
             "lib/team_subgroup.wgsl",
@@ -43,6 +45,7 @@ const KNOWN: &[Known] = &[
         backend: Backend::Gl,
         adapter: "llvmpipe",
         subgroup: None,
+        coop: &[None],
         without: &[],
     },
 ];
@@ -51,6 +54,8 @@ struct Known {
     backend: Backend,
     adapter: &'static str,
     subgroup: Option<u32>,
+    /// Sizes of cooperative matrices that its versions have.
+    coop: &'static [Option<u32>],
     /// Parts that cannot run there.
     without: &'static [&'static str],
 }
@@ -85,6 +90,7 @@ impl Config {
             },
             caps: (!self.all_caps).then(|| "none".to_owned()),
             checked: self.checked,
+            coop: self.all_caps,
             ..OpenOptions::default()
         };
         Gpu::open(&options).unwrap_or_else(|e| panic!("adapter {}: {e}", self.index))
@@ -255,6 +261,15 @@ fn check_complete(report: &AdapterReport, outcome: &Outcome, wrong: &mut Vec<Str
             report.name, report.backend, report.caps.subgroup, known.subgroup
         ));
     }
+    let coop = report.caps.coop.map(|coop| coop.size);
+    if let Some(known) = known
+        && !known.coop.contains(&coop)
+    {
+        wrong.push(format!(
+            "{} ({}) has cooperative matrices of {coop:?}, the table says {:?}",
+            report.name, report.backend, known.coop
+        ));
+    }
     let dispatched: Vec<Variant> = outcome.variants.values().flatten().copied().collect();
     let dispatched_parts = parts(&dispatched);
     for entry in entries() {
@@ -280,7 +295,8 @@ fn check_complete(report: &AdapterReport, outcome: &Outcome, wrong: &mut Vec<Str
                 .iter()
                 .flat_map(|v| v.all_parts())
                 .any(|p| p.name == *part && p.int64);
-            let excused = known.is_some_and(|k| k.without.contains(part))
+            let excused = needs_other_matrices(&declared, kernel, part, report.caps)
+                || known.is_some_and(|k| k.without.contains(part))
                 || needs_int64 && !report.caps.int64;
             if !excused && (report.caps.subgroup.is_some() || !needs_subgroups) {
                 wrong.push(format!(
@@ -290,6 +306,18 @@ fn check_complete(report: &AdapterReport, outcome: &Outcome, wrong: &mut Vec<Str
             }
         }
     }
+}
+
+/// Whether `part` of `kernel` is for cooperative matrices of a size that `caps` do not have.
+fn needs_other_matrices(declared: &[Variant], kernel: &str, part: &str, caps: Caps) -> bool {
+    let mut with_part = declared
+        .iter()
+        .filter(|v| v.kernel.name == kernel && v.all_parts().any(|p| p.name == part));
+    let size = part
+        .strip_prefix("matmul/coop_")
+        .and_then(|rest| rest.strip_suffix(".wgsl")?.parse::<u32>().ok());
+    let fits = |coop: Coop| size.is_none_or(|size| size == coop.size);
+    with_part.all(Variant::uses_coop) && !caps.coop.is_some_and(fits)
 }
 
 /// Takes the failures out of `wrong` that the table knows; what it knows and did not happen is new.

@@ -209,11 +209,17 @@ fn every_variant_keeps_the_limits_and_translates() {
             let (module, info) = process_overrides(&module, &info, entry, &constants)
                 .unwrap_or_else(|e| panic!("{variant}: {e}"));
             keep_limits(&variant, &module);
-            translate(&variant, &module, &info);
+            if variant.uses_coop() {
+                translate_coop(&variant, &module, &info);
+            } else {
+                translate(&variant, &module, &info);
+            }
             translated += 1;
         }
     }
-    println!("{translated} modules to SPIR-V, MSL, HLSL, GLSL 430 and GLSL ES 310");
+    println!(
+        "{translated} modules to SPIR-V, MSL, HLSL, GLSL 430 and GLSL ES 310, of cooperative matrices to the first two"
+    );
 }
 
 fn keep_limits(variant: &Variant, module: &Module) {
@@ -243,7 +249,25 @@ fn keep_limits(variant: &Variant, module: &Module) {
     );
 }
 
-fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
+/// Cooperative matrices are in SPIR-V and MSL alone.
+fn translate_coop(variant: &Variant, module: &Module, info: &ModuleInfo) {
+    let (words, text) = translate_spv_and_msl(variant, module, info);
+    // OpTypeCooperativeMatrixKHR
+    assert!(
+        words.iter().any(|word| word & 0xffff == 4456),
+        "{variant}: SPIR-V without a matrix"
+    );
+    assert!(
+        text.contains("simdgroup_multiply_accumulate"),
+        "{variant}: MSL without a multiplication"
+    );
+}
+
+fn translate_spv_and_msl(
+    variant: &Variant,
+    module: &Module,
+    info: &ModuleInfo,
+) -> (Vec<u32>, String) {
     let (stage, name) = (ShaderStage::Compute, variant.kernel.name.to_owned());
     let entry = Some((stage, name.clone()));
 
@@ -253,7 +277,7 @@ fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
     };
     let pipeline = spv::PipelineOptions {
         shader_stage: stage,
-        entry_point: name.clone(),
+        entry_point: name,
     };
     let words = spv::write_vec(module, info, &options, Some(&pipeline))
         .unwrap_or_else(|e| panic!("{variant}: SPIR-V: {e}"));
@@ -264,7 +288,7 @@ fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
         ..msl::Options::default()
     };
     let pipeline = msl::PipelineOptions {
-        entry_point: entry.clone(),
+        entry_point: entry,
         ..msl::PipelineOptions::default()
     };
     let (text, written) = msl::write_string(module, info, &options, &pipeline)
@@ -273,6 +297,13 @@ fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
         text.contains("kernel void") && written.entry_point_names.iter().all(Result::is_ok),
         "{variant}: MSL"
     );
+    (words, text)
+}
+
+fn translate(variant: &Variant, module: &Module, info: &ModuleInfo) {
+    translate_spv_and_msl(variant, module, info);
+    let (stage, name) = (ShaderStage::Compute, variant.kernel.name.to_owned());
+    let entry = Some((stage, name.clone()));
 
     let options = hlsl::Options {
         shader_model: hlsl::ShaderModel::V6_4,

@@ -22,6 +22,7 @@ const PURE: &[&str] = &[
     "src/engine/batch.rs",
     "src/kv/pool.rs",
     "src/model/step.rs",
+    "src/model/tune/search.rs",
 ];
 
 fn root() -> PathBuf {

@@ -153,12 +153,14 @@ static HEAD: Part = Part {
     source: "struct Params { unused: u32 }\n@group(1) @binding(0) var<uniform> params: Params;\n",
     subgroups: false,
     int64: false,
+    coop: false,
 };
 static UNKNOWN_NAME: Part = Part {
     name: "unknown_name.wgsl",
     source: "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\n@compute @workgroup_size(1)\nfn broken() {\n    y[0] = nowhere + params.unused;\n}\n",
     subgroups: false,
     int64: false,
+    coop: false,
 };
 /// Parses, and is refused by the validator: a workgroup of no invocations.
 static NO_RETURN: Part = Part {
@@ -166,6 +168,7 @@ static NO_RETURN: Part = Part {
     source: "@group(0) @binding(0) var<storage, read_write> y: array<u32>;\nfn f() -> u32 {\n}\n@compute @workgroup_size(1)\nfn broken() {\n    y[0] = f() + params.unused;\n}\n",
     subgroups: false,
     int64: false,
+    coop: false,
 };
 static PARSER: Kernel = Kernel::new::<NoParams>("broken", &[]);
 

@@ -7,13 +7,13 @@ fn act_amax(v: vec4<f32>) -> f32 {
 }
 
 fn act_scale(amax: f32) -> f32 {
-    return amax * (1.0 / 127.0);
+    return amax / 127.0;
 }
 
 // Four values as four i8.
 fn act_pack(v: vec4<f32>, scale: f32) -> u32 {
-    let inverse = select(0.0, 1.0 / scale, scale > 0.0);
-    return pack4xI8(vec4<i32>(round(clamp(v * inverse, vec4<f32>(-127.0), vec4<f32>(127.0)))));
+    let divisor = select(1.0, scale, scale > 0.0);
+    return pack4xI8(vec4<i32>(round(clamp(v / divisor, vec4<f32>(-127.0), vec4<f32>(127.0)))));
 }
 
 // Member `member` of the eight that own record `record` stores its four values; `all` are everybody's.

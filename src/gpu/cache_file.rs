@@ -81,7 +81,7 @@ fn unseal(key: u64, file: &[u8]) -> Result<&[u8], &'static str> {
     Ok(body)
 }
 
-fn read(path: &Path, key: u64) -> Result<Vec<u8>, String> {
+pub(super) fn read(path: &Path, key: u64) -> Result<Vec<u8>, String> {
     let told = |error: io::Error| error.to_string();
     let file = File::open(path).map_err(told)?;
     let most = (HEADER_BYTES + MAX_BODY_BYTES) as u64;
@@ -96,7 +96,7 @@ fn read(path: &Path, key: u64) -> Result<Vec<u8>, String> {
 }
 
 /// Puts a file in place whole or not at all: readers see the old one or the new one.
-fn write(path: &Path, key: u64, body: &[u8]) -> io::Result<()> {
+pub(super) fn write(path: &Path, key: u64, body: &[u8]) -> io::Result<()> {
     let folder = path.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;
     // the process id keeps two programs from writing into one another's file
@@ -110,17 +110,18 @@ fn write(path: &Path, key: u64, body: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes the files written longest ago, beyond [`MAX_FILES`]: those of old drivers and shaders.
-fn prune(folder: &Path) -> io::Result<()> {
+/// Removes the files with this `extension` that were written longest ago, beyond `most`: those of
+/// old drivers and shaders.
+pub(super) fn prune(folder: &Path, extension: &str, most: usize) -> io::Result<()> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|e| e == EXTENSION) {
+        if path.extension().is_some_and(|e| e == extension) {
             files.push((fs::metadata(&path)?.modified()?, path));
         }
     }
     files.sort();
-    let spare = files.len().saturating_sub(MAX_FILES);
+    let spare = files.len().saturating_sub(most);
     files[..spare]
         .iter()
         .try_for_each(|(_, path)| fs::remove_file(path))
@@ -193,7 +194,8 @@ impl Store {
         } else {
             write(&self.path, self.key, &data)
         };
-        match saved.and_then(|()| prune(self.path.parent().expect("a file in a folder"))) {
+        let folder = self.path.parent().expect("a file in a folder");
+        match saved.and_then(|()| prune(folder, EXTENSION, MAX_FILES)) {
             Ok(()) => {
                 *on_disk = Some(hash);
                 log::debug!("{}: {} bytes kept", self.path.display(), data.len());
@@ -204,7 +206,7 @@ impl Store {
 }
 
 /// What compiled code depends on.
-fn key(adapter: &wgpu::AdapterInfo, shaders: u64) -> u64 {
+pub(super) fn key(adapter: &wgpu::AdapterInfo, shaders: u64) -> u64 {
     fnv1a([
         adapter.name.as_bytes(),
         &adapter.vendor.to_le_bytes(),
@@ -298,7 +300,7 @@ mod tests {
             let file = File::options().write(true).open(path(i)).unwrap();
             file.set_modified(time).unwrap();
         }
-        prune(folder.path()).unwrap();
+        prune(folder.path(), EXTENSION, MAX_FILES).unwrap();
         let kept: Vec<bool> = (0..MAX_FILES + 2).map(|i| path(i).exists()).collect();
         assert_eq!(kept.iter().filter(|k| **k).count(), MAX_FILES);
         assert!(!kept[0] && !kept[1] && folder.path().join("notes.txt").exists());

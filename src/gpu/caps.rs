@@ -5,6 +5,31 @@
 
 use std::fmt;
 
+/// A configuration of cooperative matrices that kernels can use: f16 times f16, sums in f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Coop {
+    /// Rows, columns and products of a multiplication: 8 or 16.
+    pub size: u32,
+    /// Invocations of the largest subgroup that the adapter can have, at most 64.
+    pub subgroup: u32,
+}
+
+impl Coop {
+    /// Why a kernel made for this cannot run with `caps`, if it cannot: the size must be the same, and
+    /// subgroups no larger.
+    pub fn missing(self, caps: Caps) -> Option<String> {
+        let has = match caps.coop {
+            Some(has) if has.size == self.size && has.subgroup <= self.subgroup => return None,
+            Some(has) => format!("those of {} in subgroups of {}", has.size, has.subgroup),
+            None => "none".to_owned(),
+        };
+        Some(format!(
+            "needs cooperative matrices of {} in subgroups of at most {}, has {has}",
+            self.size, self.subgroup
+        ))
+    }
+}
+
 /// Capabilities of an open device. Independent: none implies another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -14,8 +39,9 @@ pub struct Caps {
     pub f16: bool,
     /// `dot4I8Packed` is more than a polyfill.
     pub dot4: bool,
-    /// Cooperative matrices in some configuration.
-    pub coop: bool,
+    /// Cooperative matrices in a configuration that kernels can use. An open device has them only
+    /// where [`OpenOptions::coop`](crate::gpu::OpenOptions::coop) asked for them.
+    pub coop: Option<Coop>,
     /// 64-bit integers.
     pub int64: bool,
 }
@@ -26,7 +52,7 @@ impl Caps {
         subgroup: None,
         f16: false,
         dot4: false,
-        coop: false,
+        coop: None,
         int64: false,
     };
 
@@ -64,7 +90,7 @@ impl Caps {
             (self.subgroup.is_some(), "subgroup"),
             (self.f16, "f16"),
             (self.dot4, "dot4"),
-            (self.coop, "coop"),
+            (self.coop.is_some(), "coop"),
             (self.int64, "int64"),
         ];
         all.iter()
@@ -93,7 +119,10 @@ mod tests {
         subgroup: Some(8),
         f16: true,
         dot4: true,
-        coop: true,
+        coop: Some(Coop {
+            size: 8,
+            subgroup: 32,
+        }),
         int64: true,
     };
 
@@ -119,6 +148,23 @@ mod tests {
             FULL.restrict("f16,tensor")
                 .unwrap_err()
                 .contains("\"tensor\"")
+        );
+    }
+
+    #[test]
+    fn smaller_subgroups_will_do_and_other_matrices_will_not() {
+        let coop = |size, subgroup| Coop { size, subgroup };
+        assert_eq!(coop(8, 32).missing(FULL), None);
+        assert_eq!(coop(8, 64).missing(FULL), None);
+        for needed in [coop(8, 16), coop(16, 32)] {
+            let why = needed.missing(FULL).unwrap();
+            assert!(why.ends_with("has those of 8 in subgroups of 32"), "{why}");
+        }
+        assert!(
+            coop(8, 8)
+                .missing(Caps::NONE)
+                .unwrap()
+                .ends_with("has none")
         );
     }
 

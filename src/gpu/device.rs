@@ -5,6 +5,7 @@ use crate::gpu::Caps;
 use crate::gpu::adapter::{self, AdapterReport, Backend, DeviceType};
 use crate::gpu::cache_file::Store;
 use crate::gpu::enumerate;
+use crate::gpu::kept_file::Kept;
 use crate::gpu::kernel::Variant;
 use crate::gpu::options::OpenOptions;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
@@ -59,7 +60,8 @@ pub struct Gpu {
     report: AdapterReport,
     caps: Caps,
     max_binding_bytes: u64,
-    checked: bool,
+    pub(crate) kept: Option<Kept>,
+    options: OpenOptions,
 }
 
 impl Gpu {
@@ -85,6 +87,11 @@ impl Gpu {
             caps = caps
                 .restrict(allowed)
                 .map_err(|problem| Error::request("NELUMBO_CAPS", problem))?;
+        }
+        caps.coop = caps.coop.filter(|_| options.coop);
+        let mut features = adapter.features() & enumerate::wanted_features();
+        if caps.coop.is_some() {
+            features |= enumerate::coop_features();
         }
         let limits = adapter.limits();
         let device_limit = limits
@@ -113,9 +120,9 @@ impl Gpu {
         }
         let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("nelumbo"),
-            required_features: adapter.features() & enumerate::wanted_features(),
+            required_features: features,
             required_limits: limits,
-            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            experimental_features: experimental(caps.coop.is_some()),
             // a model is a few large buffers that stay: large blocks would only leave more unused
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
@@ -125,7 +132,9 @@ impl Gpu {
         })?;
         let fault = watch(&device);
         let folder = options.pipelines.as_ref();
-        let store = folder.and_then(|folder| Store::open(&device, &adapter.get_info(), folder));
+        let info = adapter.get_info();
+        let store = folder.and_then(|folder| Store::open(&device, &info, folder));
+        let kept = folder.map(|folder| Kept::new(&info, folder));
         Ok(Arc::new(Gpu {
             pipelines: PipelineCache::new(&device, store),
             staged_bytes: AtomicU64::new(0),
@@ -136,8 +145,21 @@ impl Gpu {
             report,
             caps,
             max_binding_bytes,
-            checked: options.checked,
+            kept,
+            options: options.clone(),
         }))
+    }
+
+    /// Another device on the same adapter, opened the same way, that keeps nothing of what it
+    /// compiles: for work after which a device may be lost.
+    ///
+    /// # Errors
+    /// As [`Gpu::open`].
+    pub fn scratch(&self) -> Result<Arc<Gpu>> {
+        Gpu::open(&OpenOptions {
+            pipelines: None,
+            ..self.options.clone()
+        })
     }
 
     /// The adapter behind this device.
@@ -162,7 +184,7 @@ impl Gpu {
 
     /// Whether shaders carry bounds checks.
     pub fn checked(&self) -> bool {
-        self.checked
+        self.options.checked
     }
 
     /// Whether several threads may use the device at once and gain by it. GL has one context, which
@@ -321,6 +343,22 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         self.save_pipelines(); // what was compiled after the warm-up, if anything
+    }
+}
+
+/// Leave to use features that the graphics library calls experimental, where they are asked for.
+fn experimental(asked: bool) -> wgpu::ExperimentalFeatures {
+    if !asked {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    #[expect(
+        unsafe_code,
+        reason = "the fast mode was asked for, and cooperative matrices are experimental"
+    )]
+    // SAFETY: the one such feature that is requested is cooperative matrices. Our kernels use them in
+    // uniform control flow, on workgroup memory of which every matrix lies inside.
+    unsafe {
+        wgpu::ExperimentalFeatures::enabled()
     }
 }
 

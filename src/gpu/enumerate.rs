@@ -1,7 +1,7 @@
 //! Finding adapters: asks each backend, describes what it offers, says what no kernel can use.
 
 use super::adapter::{AdapterReport, Backend, DeviceType, Selection};
-use super::caps::Caps;
+use super::caps::{Caps, Coop};
 
 /// An adapter and what is known of it.
 pub(crate) struct Candidate {
@@ -83,6 +83,35 @@ pub(crate) fn wanted_features() -> wgpu::Features {
         | wgpu::Features::PIPELINE_CACHE
 }
 
+/// What cooperative matrices need of a device.
+pub(crate) fn coop_features() -> wgpu::Features {
+    wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::SUBGROUP
+}
+
+/// The configuration of cooperative matrices that kernels use there, if it is offered: the larger of
+/// two sizes, square, f16 times f16 with f32 sums, in subgroups of which four make a workgroup.
+fn coop(adapter: &wgpu::Adapter, info: &wgpu::AdapterInfo) -> Option<Coop> {
+    let subgroup = info.subgroup_max_size;
+    if !adapter.features().contains(coop_features())
+        || !subgroup.is_power_of_two()
+        || !(8..=64).contains(&subgroup)
+    {
+        return None;
+    }
+    let offered = adapter.cooperative_matrix_properties();
+    let fits = |size: &u32| {
+        offered.iter().any(|p| {
+            [p.m_size, p.n_size, p.k_size] == [*size; 3]
+                && p.ab_type == wgpu::CooperativeScalarType::F16
+                && p.cr_type == wgpu::CooperativeScalarType::F32
+        })
+    };
+    let size = [16, 8].into_iter().find(fits)?;
+    Some(Coop { size, subgroup })
+}
+
 fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterReport {
     let info = adapter.get_info();
     let features = adapter.features();
@@ -95,7 +124,7 @@ fn describe(adapter: &wgpu::Adapter, index: usize, backend: Backend) -> AdapterR
             subgroup: has_subgroup.then_some(info.subgroup_min_size),
             f16: features.contains(wgpu::Features::SHADER_F16),
             dot4: backend != Backend::Gl,
-            coop: features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            coop: coop(adapter, &info),
             int64: features.contains(wgpu::Features::SHADER_INT64),
         },
         max_binding_bytes: limits.max_storage_buffer_binding_size,

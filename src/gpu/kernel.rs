@@ -16,6 +16,9 @@ pub struct Part {
     pub subgroups: bool,
     /// Whether it uses 64-bit integers, which only native targets can have.
     pub int64: bool,
+    /// Whether it uses cooperative matrices and f16, which are enabled by name; only Vulkan and Metal
+    /// have them.
+    pub coop: bool,
 }
 
 impl PartialEq for Part {
@@ -34,20 +37,24 @@ impl std::hash::Hash for Part {
 #[macro_export]
 macro_rules! wgsl {
     ($name:literal) => {
-        $crate::wgsl!(@ $name, false, false)
+        $crate::wgsl!(@ $name, false, false, false)
     };
     ($name:literal, subgroups: true) => {
-        $crate::wgsl!(@ $name, true, false)
+        $crate::wgsl!(@ $name, true, false, false)
     };
     ($name:literal, int64: true) => {
-        $crate::wgsl!(@ $name, false, true)
+        $crate::wgsl!(@ $name, false, true, false)
     };
-    (@ $name:literal, $subgroups:literal, $int64:literal) => {
+    ($name:literal, coop: true) => {
+        $crate::wgsl!(@ $name, true, false, true) // matrices belong to subgroups
+    };
+    (@ $name:literal, $subgroups:literal, $int64:literal, $coop:literal) => {
         $crate::gpu::Part {
             name: $name,
             source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shaders/", $name)),
             subgroups: $subgroups,
             int64: $int64,
+            coop: $coop,
         }
     };
 }
@@ -173,8 +180,8 @@ impl Variant {
     /// The WGSL text: `enable` directives where the target wants them, then the parts.
     pub fn compose(&self, target: Target) -> String {
         let mut text = String::new();
-        if target == Target::Web && self.all_parts().any(|p| p.subgroups) {
-            text.push_str("enable subgroups;\n");
+        for extension in self.extensions(target) {
+            text.push_str(&format!("enable {extension};\n"));
         }
         for part in self.all_parts() {
             text.push_str(part.source);
@@ -185,8 +192,7 @@ impl Variant {
 
     /// The part and line that hold line `line` (from 1) of the text composed for `target`.
     pub fn locate(&self, target: Target, line: usize) -> (&'static str, usize) {
-        let mut first =
-            1 + usize::from(target == Target::Web && self.all_parts().any(|p| p.subgroups));
+        let mut first = 1 + self.extensions(target).count();
         for part in self.all_parts() {
             let lines = part.source.matches('\n').count() + 1;
             if line < first + lines {
@@ -195,6 +201,24 @@ impl Variant {
             first += lines;
         }
         (self.kernel.name, line)
+    }
+
+    /// Whether any part uses cooperative matrices.
+    pub fn uses_coop(&self) -> bool {
+        self.all_parts().any(|p| p.coop)
+    }
+
+    /// The extensions that `target` wants to be enabled by name.
+    fn extensions(&self, target: Target) -> impl Iterator<Item = &'static str> {
+        let subgroups = target == Target::Web && self.all_parts().any(|p| p.subgroups);
+        let coop = self.uses_coop();
+        let all = [
+            (subgroups, "subgroups"),
+            (coop, "f16"),
+            (coop, "wgpu_cooperative_matrix"),
+        ];
+        all.into_iter()
+            .filter_map(|(used, name)| used.then_some(name))
     }
 
     fn key(&self) -> VariantKey {

@@ -13,6 +13,7 @@
 //! | [`reflect`] | what the composed WGSL says of itself |
 //! | [`pipeline`] | compiled variants, made once each, several at a time |
 //! | [`cache_file`] | what the driver remembers of them between runs |
+//! | [`kept_file`] | small results that are kept beside it |
 //! | [`profile`], `profiler` | where a step's time goes, by kernel; how that is found out |
 //! | [`recorder`] | dispatches in order, one submit |
 //!
@@ -24,6 +25,7 @@ pub mod cache_file;
 pub mod caps;
 pub mod device;
 mod enumerate;
+pub mod kept_file;
 pub mod kernel;
 pub mod options;
 pub mod pipeline;
@@ -36,8 +38,9 @@ pub mod transfer;
 
 pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
 pub use cache_file::PipelineFolder;
-pub use caps::Caps;
+pub use caps::{Caps, Coop};
 pub use device::{Counters, Gpu};
+pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;
 pub use profile::{Profile, ProfileClock};

@@ -17,6 +17,9 @@ pub struct OpenOptions {
     /// Shaders with bounds checks and bounded loops. Off by default: no kernel depends on them, and
     /// the tests run every kernel with and without.
     pub checked: bool,
+    /// Cooperative matrices are asked for where the adapter offers a configuration that kernels can
+    /// use: an experimental feature of the graphics library, which nothing but the fast mode needs.
+    pub coop: bool,
     /// Where the driver's compiled pipelines are kept between runs; `None` keeps none.
     pub pipelines: Option<PipelineFolder>,
 }

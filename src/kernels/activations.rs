@@ -174,9 +174,9 @@ impl Activations {
 /// A group as 8-bit integers and their scale, as the kernels do it.
 fn quantise(values: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     let amax = values.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-    let scale = amax * (1.0 / 127.0);
-    let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-    let quant = |v: f32| (v * inverse).clamp(-127.0, 127.0).round_ties_even() as i8;
+    let scale = amax / 127.0;
+    let divisor = if scale > 0.0 { scale } else { 1.0 };
+    let quant = |v: f32| (v / divisor).clamp(-127.0, 127.0).round_ties_even() as i8;
     (values.map(quant), scale)
 }
 

@@ -8,7 +8,7 @@
 pub use super::numbers::{Data, U, dot_bound};
 use super::tuning::Tuning;
 use crate::error::Result;
-use crate::gpu::{Caps, DType, Gpu, Kernel, Recorder, Tensor};
+use crate::gpu::{Caps, Coop, DType, Gpu, Kernel, Recorder, Tensor};
 use std::sync::Arc;
 
 /// What outputs hold before the kernel runs: a NaN as f32, no plausible index as u32.
@@ -175,6 +175,8 @@ pub struct Case {
     pub subgroup: u32,
     /// What else it needs, if it is not of the baseline.
     tuning: Option<Tuning>,
+    /// Cooperative matrices it is made for.
+    coop: Option<Coop>,
     /// Floating-point operations.
     pub flops: f64,
     /// Bytes that must move at least.
@@ -192,6 +194,7 @@ impl Case {
             name,
             subgroup: 0,
             tuning: None,
+            coop: None,
             flops: 0.0,
             bytes: 0.0,
             tensors: Vec::new(),
@@ -227,6 +230,13 @@ impl Case {
         self.needs_subgroup(tuning.subgroup_needed())
     }
 
+    /// Only for adapters with cooperative matrices of this size, and no larger subgroups.
+    #[must_use]
+    pub fn needs_coop(mut self, coop: Coop) -> Case {
+        self.coop = Some(coop);
+        self
+    }
+
     /// How it is dispatched: by the kernel's own `record`.
     #[must_use]
     pub fn record(
@@ -242,6 +252,9 @@ impl Case {
         let size = caps.subgroup.unwrap_or(0);
         if size < self.subgroup {
             return Some(format!("needs subgroups of {}, has {size}", self.subgroup));
+        }
+        if let Some(why) = self.coop.and_then(|coop| coop.missing(caps)) {
+            return Some(why);
         }
         self.tuning.as_ref()?.missing(caps)
     }

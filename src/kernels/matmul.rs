@@ -93,6 +93,27 @@ pub enum Out<'a> {
     },
 }
 
+impl Out<'_> {
+    /// The tensors it needs, by the names that `matmul/out_*` gives them.
+    pub(super) fn tensors(&self) -> Vec<(&'static str, &Tensor)> {
+        match self {
+            Out::Store { y } => vec![("y", y)],
+            Out::Qkv {
+                q, slab, step_meta, ..
+            } => vec![
+                ("step_meta", step_meta),
+                ("q", q),
+                ("k", &slab.k),
+                ("v", &slab.v),
+            ],
+            Out::Gated { act } => vec![("act_out", act)],
+            Out::Residual { hidden, gamma, act } => {
+                vec![("hidden", hidden), ("act_out", act), ("gamma", gamma)]
+            }
+        }
+    }
+}
+
 /// The norm before a matmul, of which its input has the weights and the sums of squares in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Norm {
@@ -119,7 +140,7 @@ impl Kind {
         Kind::Residual,
     ];
 
-    fn of(out: &Out, norm: Option<Norm>) -> Kind {
+    pub(super) fn of(out: &Out, norm: Option<Norm>) -> Kind {
         match out {
             Out::Store { .. } => Kind::Store {
                 norm: norm.is_some(),
@@ -144,7 +165,7 @@ impl Kind {
         !matches!(self, Kind::Store { norm: false } | Kind::Residual)
     }
 
-    fn writes_records(self) -> bool {
+    pub(super) fn writes_records(self) -> bool {
         matches!(self, Kind::Gated | Kind::Residual)
     }
 }
@@ -182,21 +203,7 @@ pub fn record(
         "words of x"
     );
     assert!(num_tokens <= x_rows, "{num_tokens} tokens of {x_rows}");
-    let base = MatmulParams {
-        num_tokens: num_tokens as u32,
-        num_rows: 0,
-        num_groups: num_groups as u32,
-        first_row: 0,
-        out_columns: kind.width(w.rows) as u32,
-        eps: norm.map_or(0.0, |n| n.eps),
-        norm_columns: w.columns as f32,
-        slots_at: 0,
-        rope_at: 0,
-        num_heads: 0,
-        num_kv_heads: 0,
-        head_dim: 0,
-    };
-    let base = describe(&out, w, num_tokens, tuning.activations, base);
+    let base = describe(&out, w, num_tokens, tuning.activations, norm);
     let (tile, variant) = variant(tuning, w.format, num_tokens, kind);
     let units_per_workgroup = (tuning.workgroup / tuning.lanes) as usize;
     for shard in &w.shards {
@@ -209,34 +216,34 @@ pub fn record(
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
         tensors.push(("x", x));
-        match &out {
-            Out::Store { y } => tensors.push(("y", y)),
-            Out::Qkv {
-                q, slab, step_meta, ..
-            } => tensors.extend([
-                ("step_meta", *step_meta),
-                ("q", q),
-                ("k", &slab.k),
-                ("v", &slab.v),
-            ]),
-            Out::Gated { act } => tensors.push(("act_out", act)),
-            Out::Residual { hidden, gamma, act } => {
-                tensors.extend([("hidden", *hidden), ("act_out", act), ("gamma", gamma)]);
-            }
-        }
+        tensors.extend(out.tensors());
         let groups_z = num_tokens.div_ceil(tile) as u32;
         rec.dispatch(&variant, &tensors, params, [groups_x, groups_y, groups_z]);
     }
 }
 
-/// Checks the shapes of `out`, and adds what it needs to the parameters.
-fn describe(
+/// Checks the shapes of `out`; the parameters, but for what a shard says.
+pub(super) fn describe(
     out: &Out,
     w: &Weights,
     num_tokens: usize,
     activations: Activations,
-    base: MatmulParams,
+    norm: Option<Norm>,
 ) -> MatmulParams {
+    let base = MatmulParams {
+        num_tokens: num_tokens as u32,
+        num_rows: 0,
+        num_groups: w.columns.div_ceil(GROUP) as u32,
+        first_row: 0,
+        out_columns: Kind::of(out, norm).width(w.rows) as u32,
+        eps: norm.map_or(0.0, |n| n.eps),
+        norm_columns: w.columns as f32,
+        slots_at: 0,
+        rope_at: 0,
+        num_heads: 0,
+        num_kv_heads: 0,
+        head_dim: 0,
+    };
     let holds = |name: &str, tensor: &Tensor, width: usize| {
         let [rows, columns] = tensor.dims();
         assert!(

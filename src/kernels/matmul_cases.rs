@@ -3,7 +3,7 @@
 use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::matmul::{Kind, MATMUL, reference};
-use super::matmul_endings::{Call, gated, qkv, residual, store};
+use super::matmul_endings::{Call, Heads, ending};
 use super::tuning::Tuning;
 use crate::gpu::DType;
 use crate::kv::KvFormat;
@@ -11,7 +11,7 @@ use crate::quant::{FORMATS, Format, GROUP};
 
 pub(super) const EPS: f32 = 1e-5;
 /// Heads of a case of queries, keys and values: the last number is dims of a head.
-const HEADS: [(usize, usize, usize); 4] = [(1, 1, 32), (3, 1, 40), (2, 2, 64), (5, 1, 96)];
+const HEADS: [Heads; 4] = [(1, 1, 32), (3, 1, 40), (2, 2, 64), (5, 1, 96)];
 
 /// Tokens, rows and columns: ragged shapes for each tile of tokens.
 const SHAPES: [[(usize, usize, usize); 5]; 4] = [
@@ -98,17 +98,8 @@ fn case(
     (num_tokens, rows, columns): (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = if rows == 960 {
-        (9, 3, 64)
-    } else {
-        HEADS[seed as usize % HEADS.len()]
-    };
-    let rows = match kind {
-        Kind::Store { .. } => rows,
-        Kind::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
-        Kind::Gated => rows.next_multiple_of(8),
-        Kind::Residual => rows.next_multiple_of(4),
-    };
+    let heads = heads_of(rows, seed);
+    let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let mut raw = data.normal(rows * columns);
     raw[0] = 60.0; // one outlier sets its group's scale
@@ -158,16 +149,31 @@ fn case(
     let call = Call {
         format,
         tuning,
+        coop: None,
         kind,
         num_tokens,
         rows,
         columns,
     };
+    ending(case, call, heads, out, &mut data)
+}
+
+/// Heads of a case of queries, keys and values of about `rows` rows.
+pub(super) fn heads_of(rows: usize, seed: u64) -> Heads {
+    if rows == 960 {
+        (9, 3, 64)
+    } else {
+        HEADS[seed as usize % HEADS.len()]
+    }
+}
+
+/// About `rows` rows that suit an ending.
+pub(super) fn rows_of(kind: Kind, rows: usize, heads: Heads) -> usize {
     match kind {
-        Kind::Store { .. } => store(case, call, out),
-        Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, &mut data),
-        Kind::Gated => gated(case, call, &out),
-        Kind::Residual => residual(case, call, &out, &mut data),
+        Kind::Store { .. } => rows,
+        Kind::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
+        Kind::Gated => rows.next_multiple_of(8),
+        Kind::Residual => rows.next_multiple_of(4),
     }
 }
 

@@ -3,21 +3,27 @@
 use super::case::{Case, CaseTensor, Data, Tensors, U, dot_bound};
 use super::matmul::{Kind, Norm, Out, record};
 use super::matmul_cases::EPS;
+use super::matmul_coop;
 use super::pack::records;
 use super::rope::{self, RopeRows, pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;
-use crate::gpu::Recorder;
+use crate::gpu::{Coop, Recorder};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::quant::{Format, GROUP, Shard, Weights};
 
 /// Pages of the slab that keys and values go to; slots are in pages 3 to 9.
 const PAGES: usize = 10;
 
+/// Heads of a case: query heads, key heads, dims.
+pub(super) type Heads = (usize, usize, usize);
+
 /// How a case is dispatched.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub format: &'static Format,
     pub tuning: Tuning,
+    /// By cooperative matrices, from halved rows.
+    pub coop: Option<Coop>,
     pub kind: Kind,
     pub num_tokens: usize,
     pub rows: usize,
@@ -33,6 +39,10 @@ impl Call {
             columns: self.columns,
             shards: vec![Shard::new(0, self.rows, t.get("w").clone(), scales)],
         };
+        if let Some(coop) = self.coop {
+            matmul_coop::record(rec, coop, &w, t.get("x"), self.num_tokens, out);
+            return;
+        }
         let norm = self.kind.has_norm().then_some(Norm { eps: EPS });
         record(
             rec,
@@ -46,14 +56,30 @@ impl Call {
     }
 }
 
-pub(super) fn store(case: Case, call: Call, out: Vec<(f64, f64)>) -> Case {
+/// `case` with the tensors of its ending, which must hold what becomes of `out`.
+pub(super) fn ending(
+    case: Case,
+    call: Call,
+    heads: Heads,
+    out: Vec<(f64, f64)>,
+    data: &mut Data,
+) -> Case {
+    match call.kind {
+        Kind::Store { .. } => store(case, call, out),
+        Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, data),
+        Kind::Gated => gated(case, call, &out),
+        Kind::Residual => residual(case, call, &out, data),
+    }
+}
+
+fn store(case: Case, call: Call, out: Vec<(f64, f64)>) -> Case {
     let (values, bounds) = out.into_iter().unzip();
     let dims = [call.num_tokens, call.rows];
     case.tensor(CaseTensor::output_f32("y", &dims, values, bounds))
         .record(move |rec, t| call.record(rec, t, Out::Store { y: t.get("y") }))
 }
 
-pub(super) fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
+fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
     let Call {
         num_tokens, rows, ..
     } = call;
@@ -101,7 +127,7 @@ pub(super) fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Da
     })
 }
 
-pub(super) fn gated(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
+fn gated(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
     let values = out.chunks_exact(8).flat_map(|pair| {
         let (gates, ups) = pair.split_at(4);
         let one = |(&(gate, gate_bound), &(up, up_bound)): (&(f64, f64), &(f64, f64))| {
@@ -129,11 +155,11 @@ pub(super) fn gated(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
     })
 }
 
-pub(super) fn qkv(
+fn qkv(
     case: Case,
     call: Call,
     kv: KvFormat,
-    (num_heads, num_kv_heads, head_dim): (usize, usize, usize),
+    (num_heads, num_kv_heads, head_dim): Heads,
     out: &[(f64, f64)],
     data: &mut Data,
 ) -> Case {

@@ -16,8 +16,11 @@ pub mod attention_plan;
 pub mod case;
 pub mod embedding;
 pub mod gather_rows;
+pub mod halve;
 pub mod matmul;
 mod matmul_cases;
+pub mod matmul_coop;
+mod matmul_coop_cases;
 mod matmul_endings;
 pub mod numbers;
 pub mod pack;
@@ -70,7 +73,9 @@ pub static ALL: &[Entry] = &[
     entry!(attention_merge::ATTENTION_MERGE),
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),
+    entry!(halve::HALVE),
     entry!(matmul::MATMUL, timings: matmul::timings),
+    entry!(matmul_coop::MATMUL_COOP),
     entry!(pack::PACK),
     entry!(penalties::PENALTIES),
     entry!(probe_dot4::PROBE_DOT4),

@@ -6,6 +6,9 @@ use crate::gpu::{Caps, Gpu, Part, Variant};
 use crate::quant::{Format, q8};
 use crate::wgsl;
 
+/// Invocations that every adapter allows in a workgroup.
+const MAX_WORKGROUP: u32 = 256;
+
 /// How kernels divide their work on one adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuning {
@@ -61,6 +64,18 @@ impl Tuning {
         }
     }
 
+    /// Without capabilities: f32 activations, `lanes` to a row.
+    pub(super) fn plain(lanes: u32) -> Tuning {
+        Tuning {
+            activations: Activations::F32,
+            lanes,
+            workgroup: 8 * lanes,
+            tile_tokens: 8,
+            subgroups: false,
+            wide: false,
+        }
+    }
+
     /// What `caps` lack for it, if anything.
     pub fn missing(&self, caps: Caps) -> Option<String> {
         let (needed, size) = (self.subgroup_needed(), caps.subgroup.unwrap_or(0));
@@ -103,6 +118,18 @@ impl Tuning {
     /// Whether matmuls of weights in `format` can read these activations.
     pub fn reads(&self, format: &Format) -> bool {
         self.activations == Activations::F32 || format.name == q8::Q8.name
+    }
+
+    /// Whether its numbers are in range and fit one another and weights in `format`, whatever the
+    /// adapter offers.
+    pub fn is_possible(&self, format: &Format) -> bool {
+        self.lanes.is_power_of_two()
+            && self.lanes <= 32
+            && (8 * self.lanes..=MAX_WORKGROUP).contains(&self.workgroup)
+            && self.workgroup.is_multiple_of(8 * self.lanes)
+            && (!self.shares() || self.workgroup == 8)
+            && matches!(self.tile_tokens, 1 | 2 | 4 | 8)
+            && self.reads(format)
     }
 
     /// Every way to share and join rows, with every way to pass activations to `format`.

@@ -9,18 +9,22 @@
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::config::Config;
+use super::numerics::Numerics;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::step::{AttentionRound, Span, Step};
+use super::tune::Tuned;
 use super::weights::{LayerWeights, ModelWeights};
 use crate::error::{Error, Result};
-use crate::gpu::{Gpu, Recorder, Tensor};
+use crate::gpu::{Coop, Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm, Out};
-use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, pack, rope};
+use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
+use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, halve, pack, rope};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
+use crate::quant::Weights;
 use std::sync::Arc;
 
 /// Steps of more tokens than this are submitted in parts, so that no submit holds the device long.
@@ -37,8 +41,10 @@ pub struct DecoderOptions {
     pub max_batched_tokens: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
-    /// Choices that are part of the numerics.
-    pub tuning: Tuning,
+    /// How kernels divide their work, and who chose it.
+    pub tuned: Tuned,
+    /// What multiplies long steps, in the fast mode alone; of the device that the model is on.
+    pub coop: Option<Coop>,
 }
 
 /// A model on the device, with its KV cache and everything a step needs.
@@ -114,7 +120,20 @@ impl Decoder {
 
     /// Choices that are part of the numerics.
     pub fn tuning(&self) -> &Tuning {
-        &self.options.tuning
+        &self.options.tuned.tuning
+    }
+
+    /// The same, with where they come from.
+    pub fn tuned(&self) -> &Tuned {
+        &self.options.tuned
+    }
+
+    /// Which rules results keep.
+    pub fn numerics(&self) -> Numerics {
+        match self.options.coop {
+            None => Numerics::Canonical,
+            Some(_) => Numerics::Fast,
+        }
     }
 
     /// The longest sequence, in tokens.
@@ -186,7 +205,7 @@ impl Decoder {
             recorder: rec,
             ..
         } = self;
-        let (n, tuning) = (step.num_tokens, &options.tuning);
+        let (n, tuning) = (step.num_tokens, &options.tuned.tuning);
         let norm = Norm {
             eps: config.rms_norm_eps,
         };
@@ -208,6 +227,7 @@ impl Decoder {
         let mut pass = LayerPass {
             rec,
             tuning,
+            coop: options.coop,
             norm,
             shape: attention_shape(config),
             step,
@@ -255,6 +275,7 @@ impl Decoder {
 struct LayerPass<'a> {
     rec: &'a mut Recorder,
     tuning: &'a Tuning,
+    coop: Option<Coop>,
     norm: Norm,
     shape: AttentionShape,
     step: &'a Step,
@@ -263,14 +284,7 @@ struct LayerPass<'a> {
 
 impl LayerPass<'_> {
     fn record(&mut self, layer: &LayerWeights, slabs: &[KvSlab], next_norm: &Tensor) {
-        let LayerPass {
-            rec,
-            tuning,
-            norm,
-            shape,
-            step,
-            s,
-        } = self;
+        let (step, s, norm) = (self.step, self.s, Some(self.norm));
         let n = step.num_tokens;
         match (slabs, &s.qkv) {
             ([slab], _) => {
@@ -280,36 +294,49 @@ impl LayerPass<'_> {
                     step_meta: &s.meta,
                     rows: step.rope_rows,
                 };
-                matmul::record(rec, tuning, &layer.qkv, &s.act, n, Some(*norm), out);
+                self.matmul(&layer.qkv, &s.act, norm, out);
             }
             (slabs, Some(y)) => {
                 let out = Out::Store { y };
-                matmul::record(rec, tuning, &layer.qkv, &s.act, n, Some(*norm), out);
-                rope::record(rec, slabs, y, n, &s.meta, step.rope_rows, &s.q);
+                self.matmul(&layer.qkv, &s.act, norm, out);
+                rope::record(self.rec, slabs, y, n, &s.meta, step.rope_rows, &s.q);
             }
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }
         for round in &step.attention {
-            record_attention(rec, tuning, shape, slabs, round, s);
+            record_attention(self.rec, self.tuning, &self.shape, slabs, round, s);
         }
         if let Some(attended) = &s.attended {
-            pack::record(rec, tuning, attended, n, &s.act_attended);
+            pack::record(self.rec, self.tuning, attended, n, &s.act_attended);
         }
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: &layer.mlp_norm,
             act: &s.act,
         };
-        matmul::record(rec, tuning, &layer.o, &s.act_attended, n, None, out);
+        self.matmul(&layer.o, &s.act_attended, None, out);
 
         let out = Out::Gated { act: &s.act_gated };
-        matmul::record(rec, tuning, &layer.gate_up, &s.act, n, Some(*norm), out);
+        self.matmul(&layer.gate_up, &s.act, norm, out);
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: next_norm,
             act: &s.act,
         };
-        matmul::record(rec, tuning, &layer.down, &s.act_gated, n, None, out);
+        self.matmul(&layer.down, &s.act_gated, None, out);
+    }
+
+    /// A matmul of all tokens of the step, by cooperative matrices where the mode and their number ask
+    /// for it.
+    fn matmul(&mut self, w: &Weights, x: &Tensor, norm: Option<Norm>, out: Out) {
+        let (n, rec) = (self.step.num_tokens, &mut *self.rec);
+        match (self.coop, &self.s.halves) {
+            (Some(coop), Some(halves)) if n > MOST_CANONICAL_TOKENS => {
+                halve::record(rec, self.tuning, x, n, w.columns, norm, halves);
+                matmul_coop::record(rec, coop, w, halves, n, out);
+            }
+            _ => matmul::record(rec, self.tuning, w, x, n, norm, out),
+        }
     }
 }
 

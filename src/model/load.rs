@@ -3,14 +3,15 @@
 use super::decoder::{Decoder, DecoderOptions};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
+use super::tune::{self, Tuned};
 use super::warm::warm_up;
 use super::weights::ModelWeights;
-use super::{Config, family};
+use super::{Config, Numerics, family};
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::{Activations, Tuning};
+use crate::kernels::Activations;
 use crate::kv::{KvCache, KvFormat, pages_for};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
@@ -38,11 +39,16 @@ pub struct LoadOptions {
     pub ctx_size: Option<usize>,
     /// Tokens a step may compute.
     pub batch_size: Option<usize>,
-    /// How activations are passed from kernel to kernel; `None` takes the faster way on this adapter.
-    /// Part of the numerics.
+    /// How activations are passed from kernel to kernel; `None` takes the faster way on this adapter
+    /// where `autotune` measures it, else f32. Part of the numerics.
     pub activations: Option<Activations>,
     /// Lanes of a matmul row; `None` takes what suits the adapter. Part of the numerics.
     pub lanes: Option<u32>,
+    /// Which rules results keep.
+    pub numerics: Numerics,
+    /// Measures what suits the adapter and the model's shape, in up to 3 s, and keeps the result where
+    /// `open` names a folder. Otherwise everything is as [`crate::kernels::Tuning::for_gpu`] has it.
+    pub autotune: bool,
 }
 
 impl Default for LoadOptions {
@@ -55,6 +61,8 @@ impl Default for LoadOptions {
             batch_size: None,
             activations: None,
             lanes: None,
+            numerics: Numerics::default(),
+            autotune: false,
         }
     }
 }
@@ -111,8 +119,12 @@ impl Model {
         }
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&options.open)?;
-        let sizes = sizes(&gpu, &config, options)?;
+        let gpu = Gpu::open(&OpenOptions {
+            coop: options.numerics == Numerics::Fast,
+            ..options.open.clone()
+        })?;
+        let (tuned, _straggler) = tune::choose(&gpu, &config, options)?;
+        let sizes = sizes(&gpu, &config, options, tuned)?;
         check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
         let whole = ModelWeights::allocate(&gpu, &map, options.weights)?;
         let mut weights = whole.clone();
@@ -163,14 +175,20 @@ pub fn decoder_from_parts(
     options: &LoadOptions,
 ) -> Result<Decoder> {
     let map = TensorMap::new(config, names, checkpoint)?;
-    let sizes = sizes(gpu, config, options)?;
+    let (tuned, _straggler) = tune::choose(gpu, config, options)?;
+    let sizes = sizes(gpu, config, options, tuned)?;
     let weights = ModelWeights::allocate(gpu, &map, options.weights)?;
     weights.fill(gpu, &map, &mut |_, _| ())?;
     Decoder::new(gpu, config.clone(), weights, sizes)
 }
 
 /// What the options mean for this model on this adapter.
-fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOptions> {
+fn sizes(
+    gpu: &Gpu,
+    config: &Config,
+    options: &LoadOptions,
+    tuned: Tuned,
+) -> Result<DecoderOptions> {
     let default_batch = if gpu.is_software() {
         SOFTWARE_BATCHED_TOKENS
     } else {
@@ -191,28 +209,7 @@ fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOpt
             format!("is {max_model_len}, expected 2 to {MAX_CONTEXT}"),
         ));
     }
-    let tuning = match options.lanes {
-        Some(lanes) if lanes.is_power_of_two() && lanes <= 32 => Tuning::with_lanes(gpu, lanes),
-        Some(lanes) => {
-            return Err(Error::request(
-                "lanes",
-                format!("is {lanes}, expected 1, 2, 4, 8, 16 or 32"),
-            ));
-        }
-        None => Tuning::for_gpu(gpu),
-    };
-    let tuning = Tuning {
-        activations: options.activations.unwrap_or(Activations::F32),
-        ..tuning
-    };
-    if !tuning.reads(options.weights) {
-        let problem = format!(
-            "are {}, which weights in {} cannot be multiplied with; f32 would do",
-            tuning.activations.name(),
-            options.weights.name
-        );
-        return Err(Error::request("activations", problem));
-    }
+    let coop = options.numerics.coop(gpu, &tuned.tuning)?;
     Ok(DecoderOptions {
         max_model_len,
         max_batched_tokens: options
@@ -220,7 +217,8 @@ fn sizes(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<DecoderOpt
             .unwrap_or(default_batch)
             .clamp(1, max_model_len),
         kv_format: options.kv_format,
-        tuning,
+        tuned,
+        coop,
     })
 }
 

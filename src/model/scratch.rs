@@ -8,6 +8,7 @@ use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::splits_for;
+use crate::kernels::halve;
 use crate::kv::pages_for;
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
@@ -33,6 +34,8 @@ pub(super) struct Scratch {
     pub partials: Tensor,
     /// Records of the gated MLP.
     pub act_gated: Tensor,
+    /// The input of a matmul as f16 rows, in the fast mode.
+    pub halves: Option<Tensor>,
     /// Rows of `act` that get logits, where not all do.
     pub act_head: Tensor,
     pub logits: Tensor,
@@ -50,7 +53,7 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
 /// Tokens for which every activation fits a binding.
 pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<usize> {
     let widest = config.qkv_rows().max(config.hidden_size);
-    let records = |columns| options.tuning.activations.dims(1, columns)[1];
+    let records = |columns| options.tuned.tuning.activations.dims(1, columns)[1];
     let widest = widest
         .max(records(config.hidden_size.max(config.q_width())))
         .max(records(config.intermediate_size)) as u64
@@ -81,7 +84,7 @@ impl Scratch {
             gpu.tensor(label, DType::F32, &[rows, columns])
         };
         let act = |label: &str, rows: usize, columns: usize| {
-            let dims = options.tuning.activations.dims(rows, columns);
+            let dims = options.tuned.tuning.activations.dims(rows, columns);
             gpu.tensor(label, DType::U32, &dims)
         };
         let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
@@ -119,6 +122,14 @@ impl Scratch {
                 &shape.partials_dims(slots),
             )?,
             act_gated: act("gated activations", n, config.intermediate_size)?,
+            halves: options
+                .coop
+                .map(|_| {
+                    let widest = config.hidden_size.max(config.q_width());
+                    let dims = halve::dims(n, widest.max(config.intermediate_size));
+                    gpu.tensor("halved activations", DType::U32, &dims)
+                })
+                .transpose()?,
             act_head: act("head activations", head_rows, config.hidden_size)?,
             logits: f32("logits", head_rows, config.vocab_size)?,
         })
@@ -136,6 +147,7 @@ impl Scratch {
             &self.act_head,
             &self.logits,
         ];
-        always.into_iter().chain(&self.qkv).chain(&self.attended)
+        let perhaps = [&self.qkv, &self.attended, &self.halves];
+        always.into_iter().chain(perhaps.into_iter().flatten())
     }
 }

@@ -8,6 +8,7 @@ pub static F16: Format = Format {
     name: "f16",
     parts: &[wgsl!("quant/f16.wgsl")],
     wide_parts: &[wgsl!("quant/f16.wgsl")],
+    half_part: &wgsl!("quant/f16_half.wgsl"),
     group_bytes: 2 * GROUP,
     scale_bytes: 0,
     pack,

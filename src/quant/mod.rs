@@ -33,6 +33,9 @@ pub struct Format {
     pub parts: &'static [Part],
     /// The same where groups are loaded as 64-bit integers; `parts` again where there is no such form.
     pub wide_parts: &'static [Part],
+    /// WGSL that defines `quant_span` and `QUANT_SPANS`: the same weights as f16, for cooperative
+    /// matrices.
+    pub half_part: &'static Part,
     /// Bytes of a group's weights.
     pub group_bytes: usize,
     /// Bytes of a group's scale: 2 (f16) or 0.

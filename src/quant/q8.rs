@@ -15,6 +15,7 @@ pub static Q8: Format = Format {
         wgsl!("quant/q8_wide.wgsl", int64: true),
         wgsl!("quant/q8_values.wgsl"),
     ],
+    half_part: &wgsl!("quant/q8_half.wgsl"),
     group_bytes: GROUP,
     scale_bytes: 2,
     pack,

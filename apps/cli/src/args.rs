@@ -251,6 +251,14 @@ pub struct DeviceArgs {
     /// faster on some adapters; auto takes the faster
     #[arg(long, value_enum, default_value_t = ActivationType::Auto, env = "NELUMBO_ACTIVATIONS")]
     pub activations: ActivationType,
+    /// fast multiplies long steps by cooperative matrices, rounding what is multiplied to f16: quicker
+    /// where a GPU has them, other last digits, and an error where it has none
+    #[arg(long, value_enum, default_value_t = NumericsMode::Canonical, env = "NELUMBO_NUMERICS")]
+    pub numerics: NumericsMode,
+    /// Measure what suits this adapter and model before loading, up to 3 s, once for each; off takes
+    /// the defaults, and f32 activations for auto
+    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE")]
+    pub autotune: Switch,
     /// How keys are held in the cache [also: -ctk]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_K")]
@@ -303,6 +311,22 @@ pub enum ActivationType {
     Q8,
     /// As computed
     F32,
+}
+
+/// Which rules results keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NumericsMode {
+    /// The same bits however a text is cut into steps
+    Canonical,
+    /// f16 products where the adapter has cooperative matrices
+    Fast,
+}
+
+/// Whether something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    On,
+    Off,
 }
 
 /// Element types of the key and value cache.

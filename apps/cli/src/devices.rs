@@ -68,6 +68,7 @@ fn row_json(report: &AdapterReport) -> Value {
         "driver": driver(report),
         "caps": report.caps.names(),
         "subgroup_min_size": report.caps.subgroup,
+        "coop_size": report.caps.coop.map(|coop| coop.size),
         "limits": {
             "max_binding_bytes": report.max_binding_bytes,
             "max_buffer_bytes": report.max_buffer_bytes,

@@ -87,6 +87,9 @@ impl Failure {
             Failure::Engine(Error::Template { .. }) => {
                 Some("--raw gives the text to the model without its chat template")
             }
+            Failure::Engine(Error::AdapterLacks { .. }) => Some(
+                "leave --numerics out to take what every adapter can do; `nelumbo devices` lists what each can",
+            ),
             Failure::Engine(Error::AdapterLimit { .. }) => {
                 Some("`nelumbo devices` lists the other adapters, `--device N` picks one")
             }
@@ -122,7 +125,10 @@ fn library_code(error: &Error) -> u8 {
             | ErrorKind::UnexpectedEof => 3,
             _ => 6,
         },
-        Error::NoAdapter { .. } | Error::AdapterLimit { .. } | Error::DeviceLost { .. } => 4,
+        Error::NoAdapter { .. }
+        | Error::AdapterLimit { .. }
+        | Error::AdapterLacks { .. }
+        | Error::DeviceLost { .. } => 4,
         Error::DoesNotFit { .. } | Error::OutOfMemory { .. } => 5,
         _ => 1,
     }
@@ -225,6 +231,12 @@ mod tests {
             advice: String::new(),
         };
         assert_eq!(Failure::from(none).code(), 4);
+        let lacks = Error::AdapterLacks {
+            adapter: "a".into(),
+            what: "--numerics fast".into(),
+            needed: "matrices".into(),
+        };
+        assert_eq!(Failure::from(lacks).code(), 4);
         assert_eq!(
             Failure::from(Error::OutOfMemory {
                 what: "kv".into(),

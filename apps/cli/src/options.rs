@@ -5,7 +5,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use nelumbo::gpu::{Backend, Selection};
 
 use crate::args::{
-    ActivationType, BackendArgs, BackendName, CacheType, DeviceArgs, Format, RunArgs, WeightType,
+    ActivationType, BackendArgs, BackendName, CacheType, DeviceArgs, Format, NumericsMode, RunArgs,
+    Switch, WeightType,
 };
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
@@ -38,6 +39,9 @@ pub struct DeviceOptions {
     pub selection: Selection,
     pub weights: WeightType,
     pub activations: ActivationType,
+    pub numerics: NumericsMode,
+    /// What suits the adapter is measured.
+    pub autotune: bool,
     /// Of keys and of values.
     pub cache_type: CacheType,
 }
@@ -48,6 +52,8 @@ impl DeviceOptions {
             selection: selection(args),
             weights: args.weights,
             activations: args.activations,
+            numerics: args.numerics,
+            autotune: args.autotune == Switch::On,
             cache_type: args.cache_type_k,
         }
     }
@@ -216,9 +222,10 @@ mod tests {
             "--raw -p x -n 5 --temp 0 --top-k 3 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
              --repeat-last-n -1 --presence-penalty -0.5 --frequency-penalty 0.25 --logit-bias 5+1 \
              --logit-bias 6=-2 -s 9 --ignore-eos --stop A -r B --logprobs 20 --format json \
-             --weights f16 -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
+             --weights f16 --numerics fast --autotune off -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
         );
         assert!(o.raw && o.ignore_eos && o.device.selection.allow_software);
+        assert!(!o.device.autotune && options("").device.autotune);
         assert_eq!(
             (o.max_tokens, o.ctx_size, o.batch_size),
             (Some(5), Some(512), Some(16))
@@ -227,6 +234,8 @@ mod tests {
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
         );
+        assert_eq!(o.device.numerics, NumericsMode::Fast);
+        assert_eq!(options("").device.numerics, NumericsMode::Canonical);
         assert_eq!(
             (o.device.weights, o.device.cache_type),
             (WeightType::F16, CacheType::F32)
@@ -283,6 +292,8 @@ mod tests {
             "--logprobs 129",
             "--logprobs 1000",
             "--weights q4",
+            "--numerics exact",
+            "--autotune maybe",
             "--cache-type-k q8",
             "--backend cuda",
             "--device -1",

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use nelumbo::model::{Decoder, Tuned};
 use serde::Serialize;
 
 use crate::exit::{Failure, say};
@@ -20,6 +21,8 @@ pub struct Answer {
     pub timings: Timings,
     pub device: Device,
     pub memory: Memory,
+    pub numerics: Numerics,
+    pub tuning: Tuning,
     /// For the line of numbers only.
     #[serde(skip)]
     pub context_limit: usize,
@@ -69,6 +72,58 @@ pub struct Memory {
     pub scratch_bytes: u64,
     /// Parameters, token ids, and what results are read back from.
     pub other_bytes: u64,
+}
+
+/// What the bits of an answer depend on, beside the adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Numerics {
+    /// `canonical` or `fast`.
+    pub mode: String,
+    pub weights: String,
+    pub activations: String,
+    pub kv: String,
+    pub lanes: u32,
+}
+
+impl Numerics {
+    /// Of a loaded model.
+    pub fn of(decoder: &Decoder) -> Numerics {
+        let tuning = decoder.tuning();
+        Numerics {
+            mode: decoder.numerics().name().to_owned(),
+            weights: decoder.weights().head().format.name.to_owned(),
+            activations: tuning.activations.name().to_owned(),
+            kv: decoder.kv().format().name().to_owned(),
+            lanes: tuning.lanes,
+        }
+    }
+}
+
+/// How kernels divide their work, and who says so: no bit depends on it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tuning {
+    /// `measured`, `cached`, `default` or `pinned`.
+    pub source: String,
+    /// Milliseconds that finding it took.
+    pub ms: f64,
+    pub workgroup: u32,
+    pub tile_tokens: u32,
+    pub subgroups: bool,
+    pub wide: bool,
+}
+
+impl Tuning {
+    /// For programs to read.
+    pub fn of(tuned: &Tuned) -> Tuning {
+        Tuning {
+            source: tuned.source.name().to_owned(),
+            ms: tuned.ms,
+            workgroup: tuned.tuning.workgroup,
+            tile_tokens: tuned.tuning.tile_tokens,
+            subgroups: tuned.tuning.subgroups,
+            wide: tuned.tuning.wide,
+        }
+    }
 }
 
 /// Takes an answer while it comes and when it is complete.
@@ -244,6 +299,21 @@ pub mod tests {
                 scratch_bytes: 3,
                 other_bytes: 1,
             },
+            numerics: Numerics {
+                mode: "canonical".to_owned(),
+                weights: "q8".to_owned(),
+                activations: "f32".to_owned(),
+                kv: "f16".to_owned(),
+                lanes: 1,
+            },
+            tuning: Tuning {
+                source: "measured".to_owned(),
+                ms: 1.5,
+                workgroup: 8,
+                tile_tokens: 8,
+                subgroups: true,
+                wide: false,
+            },
             context_limit: 2048,
         }
     }
@@ -263,7 +333,9 @@ pub mod tests {
                 r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#,
                 r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
-                r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1}}"#,
+                r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1},"#,
+                r#""numerics":{"mode":"canonical","weights":"q8","activations":"f32","kv":"f16","lanes":1},"#,
+                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false}}"#,
                 "\n"
             )
         );

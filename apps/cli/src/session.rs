@@ -11,19 +11,19 @@ use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
-use nelumbo::model::Texts;
 use nelumbo::model::warm::shader_hash;
+use nelumbo::model::{Numerics as Mode, Texts};
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
 
-use crate::args::{ActivationType, CacheType, WeightType};
+use crate::args::{ActivationType, CacheType, NumericsMode, WeightType};
 use crate::date;
 use crate::exit::{Failure, say};
 use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Timings, Usage};
+use crate::output::{Answer, Device, Memory, Numerics, Timings, Tuning, Usage};
 use crate::run::Answers;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -35,6 +35,8 @@ pub struct Session {
     texts: Texts,
     gpu: Arc<Gpu>,
     memory: Memory,
+    numerics: Numerics,
+    tuning: Tuning,
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
     load_time: Duration,
@@ -56,26 +58,29 @@ pub fn open(
         pipelines,
     )?;
     let path = path.to_owned();
-    let (engine, (texts, gpu, memory, context_limit)) = EngineHandle::spawn(move || {
-        let mut bar = None;
-        let mut progress = |done: u64, all: u64| {
-            let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
-            bar.at(done);
-        };
-        let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
-        let gpu = Arc::clone(decoder.gpu());
-        let mut engine = Engine::new(decoder)?;
-        let other_bytes = engine.other_bytes();
-        let decoder = engine.decoder();
-        let memory = Memory {
-            weights_bytes: decoder.weights().size_bytes(),
-            kv_bytes: decoder.kv().size_bytes(),
-            scratch_bytes: decoder.scratch_bytes(),
-            other_bytes,
-        };
-        let context_limit = engine.servable_len();
-        Ok((engine, (texts, gpu, memory, context_limit)))
-    })?;
+    let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) =
+        EngineHandle::spawn(move || {
+            let mut bar = None;
+            let mut progress = |done: u64, all: u64| {
+                let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
+                bar.at(done);
+            };
+            let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
+            let gpu = Arc::clone(decoder.gpu());
+            let mut engine = Engine::new(decoder)?;
+            let other_bytes = engine.other_bytes();
+            let decoder = engine.decoder();
+            let memory = Memory {
+                weights_bytes: decoder.weights().size_bytes(),
+                kv_bytes: decoder.kv().size_bytes(),
+                scratch_bytes: decoder.scratch_bytes(),
+                other_bytes,
+            };
+            let (numerics, tuning) = (Numerics::of(decoder), Tuning::of(decoder.tuned()));
+            let context_limit = engine.servable_len();
+            let about = (texts, gpu, memory, context_limit, numerics, tuning);
+            Ok((engine, about))
+        })?;
     let pinned =
         options.device.selection.device.is_some() || options.device.selection.allow_software;
     if gpu.is_software() && !pinned && !quiet {
@@ -90,6 +95,8 @@ pub fn open(
         texts,
         gpu,
         memory,
+        numerics,
+        tuning,
         context_limit,
         load_time,
     })
@@ -129,6 +136,11 @@ pub fn load_options(
             ActivationType::Q8 => Some(Activations::Q8),
             ActivationType::F32 => Some(Activations::F32),
         },
+        numerics: match device.numerics {
+            NumericsMode::Canonical => Mode::Canonical,
+            NumericsMode::Fast => Mode::Fast,
+        },
+        autotune: device.autotune,
         ctx_size,
         batch_size,
         ..LoadOptions::default()
@@ -229,6 +241,8 @@ impl Answers for Session {
             top_logprobs: generated.top_logprobs,
             device: self.device(),
             memory: self.memory,
+            numerics: self.numerics.clone(),
+            tuning: self.tuning.clone(),
             context_limit: self.context_limit,
         })
     }

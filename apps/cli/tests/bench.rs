@@ -43,8 +43,8 @@ fn rows_are_complete_and_agree_with_themselves() {
     assert_eq!(names, ["pp8", "tg2", "pp8 @ d4", "tg2 @ d4"]);
     let wanted = "build_commit build_version wgpu_version os cpu_info adapter_name adapter_vendor \
                   adapter_type backend driver driver_info model_filename model_type model_size \
-                  model_n_params n_batch n_ubatch type_k type_v n_parallel n_prompt n_gen n_depth test \
-                  warmup reps avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts bytes_moved \
+                  model_n_params n_batch n_ubatch type_k type_v numerics n_parallel n_prompt n_gen \
+                  n_depth test warmup reps avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts bytes_moved \
                   roofline_pct peak_bytes adapter commit";
     for row in &rows {
         for key in wanted.split_whitespace() {
@@ -80,7 +80,9 @@ fn rows_are_complete_and_agree_with_themselves() {
     );
     assert!(bytes(3) > bytes(1) && bytes(0) < bytes(1));
     assert!(
-        ended.stderr.contains("wgpu ") && ended.stderr.contains("GB/s"),
+        ended.stderr.contains("wgpu ")
+            && ended.stderr.contains("GB/s")
+            && ended.stderr.contains("tuning default (act=f32"),
         "{}",
         ended.stderr
     );
@@ -116,8 +118,8 @@ fn a_profile_tells_every_kernel_of_a_prompt_and_of_a_step() {
             of.map(|row| row[key].as_f64().unwrap()).sum()
         };
         // four matrices a layer, and the head once
-        let layers = sum("rope", "count") / steps;
-        assert!(layers >= 1.0 && sum("rope", "per_layer") == 1.0, "{run}");
+        let layers = sum("attention", "count") / steps;
+        assert!(layers >= 1.0 && sum("attention", "per_layer") == 1.0, "{run}");
         assert_eq!(sum("matmul", "count"), 4.0 * layers * steps + 1.0, "{run}");
         let all: f64 = rows
             .iter()

@@ -75,7 +75,9 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "usage",
             "timings",
             "device",
-            "memory"
+            "memory",
+            "numerics",
+            "tuning"
         ]
     );
     let (prompt, tokens) = (ids(&object["prompt_token_ids"]), ids(&object["token_ids"]));
@@ -115,6 +117,20 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
+    assert_eq!(object["numerics"]["mode"], "canonical");
+    let numerics = &object["numerics"];
+    let words = ["weights", "activations", "kv"].map(|name| numerics[name].as_str().unwrap());
+    assert_eq!(words, ["q8", "f32", "f16"]);
+    assert!(numerics["lanes"].as_u64().unwrap() > 0);
+    let tuning = &object["tuning"];
+    assert_eq!(
+        (&tuning["source"], &tuning["ms"]),
+        (&"default".into(), &0.0.into())
+    );
+    for name in ["workgroup", "tile_tokens"] {
+        assert!(tuning[name].as_u64().unwrap() > 0, "{name}");
+    }
+    assert!(tuning["subgroups"].is_boolean() && tuning["wide"].is_boolean());
     let device = &object["device"];
     assert!(!device["adapter"].as_str().unwrap().is_empty() && device["caps"].is_array());
     assert!(["vulkan", "metal", "dx12", "gl"].contains(&device["backend"].as_str().unwrap()));
@@ -236,17 +252,18 @@ fn ctrl_c_keeps_what_there_is() {
     let mut command = World::new().command(&["run", "-n", "4000", "--ignore-eos", "Count.", "-m"]);
     let mut child = command.arg(&model).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
-    stdout.read_exact(&mut [0]).unwrap();
+    let mut said = vec![0]; // the first byte, which may be a part of a character
+    stdout.read_exact(&mut said).unwrap();
     let kill = std::process::Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(kill.unwrap().success());
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
+    stdout.read_to_end(&mut said).unwrap();
+    let said = String::from_utf8(said).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");
-    assert!(rest.ends_with('\n') && stderr.contains("tok/s"), "{stderr}");
+    assert!(said.ends_with('\n') && stderr.contains("tok/s"), "{stderr}");
 }
 
 #[test]
@@ -295,6 +312,59 @@ fn a_pinned_backend_that_is_not_there_never_falls_back() {
     let ended = run(&model, &["hello", "--device", "999"]);
     assert_eq!(ended.code, Some(4), "{}", ended.stderr);
     assert!(ended.stderr.contains("999"), "{}", ended.stderr);
+}
+
+/// Where the adapter cannot, here since it may not: an error, never the other mode.
+#[test]
+fn the_fast_mode_is_refused_where_the_adapter_has_no_matrices() {
+    let Some(model) = model() else { return };
+    let world = World::new();
+    for args in [
+        &["run", "hello", "--numerics", "fast", "-m"][..],
+        &["bench", "-p", "8", "-n", "0", "--numerics", "fast", "-m"],
+    ] {
+        let mut command = world.command(args);
+        let ended = finish(command.arg(&model).env("NELUMBO_CAPS", "subgroup,f16"));
+        assert_eq!(
+            (ended.code, ended.stdout.as_str()),
+            (Some(4), ""),
+            "{}",
+            ended.stderr
+        );
+        for part in ["error: adapter ", "--numerics fast", "8x8x8", "hint: "] {
+            assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn tuning_is_measured_within_its_time_and_told() {
+    let Some(model) = model() else { return };
+    let args = [
+        "hello",
+        "-n",
+        "1",
+        "--autotune",
+        "on",
+        "--format",
+        "json",
+        "-v",
+    ];
+    let ended = run(&model, &args);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let tuning = &object["tuning"];
+    assert_eq!(tuning["source"], "measured", "{tuning}");
+    let ms = tuning["ms"].as_f64().unwrap();
+    // three seconds, and one for a thread that is woken late
+    assert!(ms > 1.0 && ms < 4000.0, "{tuning}");
+    assert!(ended.stderr.contains("tuning: act="), "{}", ended.stderr);
+    let activations = object["numerics"]["activations"].as_str().unwrap();
+    assert!(["f32", "q8"].contains(&activations));
+
+    let pinned = run_json(&model, &["hello", "-n", "1", "--activations", "q8"]);
+    assert_eq!(pinned["numerics"]["activations"], "q8");
+    assert_eq!(pinned["tuning"]["source"], "pinned");
 }
 
 #[test]

@@ -43,8 +43,13 @@ pub fn markdown(rows: &[Row]) -> String {
 }
 
 fn cells(row: &Row) -> [String; 7] {
+    // what is no default must not pass for one
+    let mode = match row.model.numerics.as_str() {
+        "canonical" => String::new(),
+        other => format!(" {other}"),
+    };
     [
-        row.model.model_type.clone(),
+        row.model.model_type.clone() + &mode,
         format!(
             "{:.2} MiB",
             row.model.model_size as f64 / f64::from(1 << 20)
@@ -111,6 +116,7 @@ mod tests {
         let mut long = sample();
         long.test = "pp8".to_owned();
         long.avg_ts = 1234.5678;
+        long.model.numerics = "fast".to_owned();
         let text = markdown(&[sample(), long]);
         let expected = "\
 | model         |       size |   params | backend | ngl |         test |            t/s |
@@ -133,6 +139,7 @@ mod tests {
             "{text}"
         );
         assert!(lines[3].contains("1234.57 ± 4.19"), "{text}");
+        assert!(lines[3].starts_with("| llama 135M q8 fast |"), "{text}");
     }
 
     #[test]

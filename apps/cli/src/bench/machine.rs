@@ -2,6 +2,7 @@
 
 use nelumbo::gpu::AdapterReport;
 use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::Tuned;
 use serde::Serialize;
 
 /// The program and the machine, as every row tells them.
@@ -41,10 +42,11 @@ impl Machine {
     }
 
     /// The lines below a table.
-    pub fn footer(&self, peaks: &Peaks, repetitions: u32) -> String {
+    pub fn footer(&self, peaks: &Peaks, tuned: &Tuned, repetitions: u32) -> String {
         format!(
             "{} | {} | {} | {}\n{} | {}\nnelumbo {} ({}, {}) | wgpu {}\n\
              peaks in this run: {:.2} GB/s read, {:.1} GFLOP/s f32, {:.1} GOP/s dot4, {:.1} us a dispatch\n\
+             activations {}, {} lanes; tuning {} ({})\n\
              each test: one run to warm up, then {repetitions}; forward pass and greedy draw on the device, \
              without tokenising and sampling",
             self.adapter_name,
@@ -61,6 +63,10 @@ impl Machine {
             peaks.fma_flops / 1e9,
             peaks.dot4_ops / 1e9,
             peaks.dispatch_s * 1e6,
+            tuned.tuning.activations.name(),
+            tuned.tuning.lanes,
+            tuned.source.name(),
+            tuned.tuning.describe(),
         )
     }
 }
@@ -91,6 +97,8 @@ fn cpu_info() -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use nelumbo::kernels::{Activations, Tuning};
+    use nelumbo::model::tune::Source;
 
     /// A machine for this and other test modules.
     pub fn sample() -> Machine {
@@ -127,7 +135,19 @@ pub mod tests {
             dot4_ops: 200e9,
             dispatch_s: 15e-6,
         };
-        let footer = sample().footer(&peaks, 3);
+        let tuned = Tuned {
+            tuning: Tuning {
+                activations: Activations::Q8,
+                lanes: 4,
+                workgroup: 64,
+                tile_tokens: 8,
+                subgroups: true,
+                wide: false,
+            },
+            source: Source::Measured,
+            ms: 1.0,
+        };
+        let footer = sample().footer(&peaks, &tuned, 3);
         for part in [
             "Card",
             "drv 1.2",
@@ -138,6 +158,7 @@ pub mod tests {
             "release",
             "12.00 GB/s",
             "warm up, then 3",
+            "activations q8, 4 lanes; tuning measured (act=q8 lanes=4 wg=64",
         ] {
             assert!(footer.contains(part), "{part}: {footer}");
         }

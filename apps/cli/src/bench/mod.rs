@@ -78,7 +78,8 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
         Output::Jsonl => {}
     }
     if !global.quiet {
-        say(&machine.footer(&peaks, args.repetitions));
+        let tuned = engine.decoder().tuned();
+        say(&machine.footer(&peaks, tuned, args.repetitions));
     }
     Ok(())
 }

@@ -59,6 +59,8 @@ pub struct Model {
     pub n_ubatch: usize,
     pub type_k: String,
     pub type_v: String,
+    /// `canonical` or `fast`.
+    pub numerics: String,
 }
 
 impl Model {
@@ -80,6 +82,7 @@ impl Model {
             n_ubatch: decoder.max_batched_tokens(),
             type_k: kept.to_owned(),
             type_v: kept.to_owned(),
+            numerics: decoder.numerics().name().to_owned(),
         }
     }
 }
@@ -174,6 +177,7 @@ pub mod tests {
             n_ubatch: 128,
             type_k: "f16".to_owned(),
             type_v: "f16".to_owned(),
+            numerics: "canonical".to_owned(),
         };
         let peaks = Peaks {
             stream_bytes_s: 10e9,

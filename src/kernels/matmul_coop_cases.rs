@@ -1,0 +1,107 @@
+//! The cases of `matmul_coop`: endings and inputs of `matmul`'s, with bounds for f16 weights.
+
+use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use super::halve;
+use super::matmul::{Kind, reference};
+use super::matmul_cases::{heads_of, rows_of};
+use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
+use super::matmul_endings::{Call, ending};
+use super::tuning::Tuning;
+use crate::gpu::{Coop, DType};
+use crate::quant::{FORMATS, Format};
+
+/// Tokens, rows and columns: less than a tile, several tiles, and ends in the middle of all three.
+const SHAPES: [(usize, usize, usize); 5] = [
+    (9, 31, 36),
+    (65, 130, 100),
+    (64, 64, 32),
+    (17, 100, 68),
+    (97, 66, 292),
+];
+
+/// Every format, configuration and ending; shapes take turns.
+pub fn cases() -> Vec<Case> {
+    let mut all: Vec<Case> = Vec::new();
+    for format in FORMATS {
+        for coop in configurations() {
+            for kind in KINDS {
+                for _ in 0..2 {
+                    let seed = all.len();
+                    let shape = SHAPES[(seed + seed / 10) % SHAPES.len()];
+                    all.push(case(format, coop, kind, shape, seed as u64));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn case(
+    format: &'static Format,
+    coop: Coop,
+    kind: Kind,
+    (num_tokens, rows, columns): (usize, usize, usize),
+    seed: u64,
+) -> Case {
+    let heads = heads_of(rows, seed);
+    let rows = rows_of(kind, rows, heads);
+    let mut data = Data::new(seed);
+    let mut raw = data.normal(rows * columns);
+    raw[0] = 60.0; // one outlier sets its group's scale
+    raw[columns - 4..columns].fill(0.0);
+    let (quants, scales) = format.pack_rows(&raw, columns);
+
+    let mut x = data.normal(num_tokens * columns);
+    x[1] = 90_000.0; // beyond f16, if it were not scaled
+    let factors: Vec<f64> = (0..num_tokens).map(|_| 0.5 + data.unit()).collect();
+    let words = halve::reference(&x, columns, &factors);
+    let (seen, factors) = halve::unpack(&words, columns);
+    let sums = reference(&format.round_trip(&raw, columns), &seen, columns);
+    let rounded = format.scale_bytes > 0;
+    let scaled = |(i, &(sum, abs)): (usize, &(f64, f64))| {
+        let (token, factor) = (i / rows, f64::from(factors[i / rows]));
+        let row = &seen[token * columns..][..columns];
+        let all: f64 = row.iter().map(|v| f64::from(v.abs())).sum();
+        // rounding of weights with their scale: either neighbour in f16, subnormal ones a step apart
+        let weights = if rounded {
+            abs * 2f64.powi(-10) + all * 2f64.powi(-24)
+        } else {
+            0.0
+        };
+        let value = sum * factor;
+        let bound = (dot_bound(columns, abs) + weights) * factor.abs();
+        (value, bound + value.abs() * 2.0 * U)
+    };
+    let out: Vec<(f64, f64)> = sums.iter().enumerate().map(scaled).collect();
+
+    let name = format!(
+        "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}",
+        format.name, coop.size, coop.subgroup
+    );
+    let mut case = Case::new(&MATMUL_COOP, name)
+        .needs_coop(coop)
+        .work(
+            2.0 * (num_tokens * rows * columns) as f64,
+            (quants.len() + scales.len()) as f64,
+        )
+        .tensor(CaseTensor::input("w", DType::I8, &[quants.len()], quants))
+        .tensor(CaseTensor::u32(
+            "x",
+            &halve::dims(num_tokens, columns),
+            &words,
+        ));
+    if !scales.is_empty() {
+        let dims = [scales.len()];
+        case = case.tensor(CaseTensor::input("w_scales", DType::I8, &dims, scales));
+    }
+    let call = Call {
+        format,
+        tuning: Tuning::plain(1),
+        coop: Some(coop),
+        kind,
+        num_tokens,
+        rows,
+        columns,
+    };
+    ending(case, call, heads, out, &mut data)
+}

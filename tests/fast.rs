@@ -1,0 +1,225 @@
+//! The fast mode against the canonical one where an adapter has cooperative matrices, and its refusal
+//! where there are none. The kernels themselves are held against their twins by `tests/kernels.rs`.
+
+mod common;
+
+use common::{bits, gpu, model_path, tokens};
+use nelumbo::engine::runner::Runner;
+use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
+use nelumbo::kv::{PagePool, pages_for};
+use nelumbo::model::load::decoder_from_parts;
+use nelumbo::model::step::{HeadRows, Span};
+use nelumbo::model::{Config, Decoder, Numerics, synthetic};
+use nelumbo::quant::{FORMATS, Format};
+use nelumbo::{Error, LoadOptions, Model, Result};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// How far logits may move, as a share of the largest: operands are rounded by 2^-11 each, and what a
+/// few layers make of that stays well below a hundredth.
+const TOLERANCE: f32 = 0.01;
+
+/// Tokens of a step: more than a tile, and not a multiple of one.
+const TOKENS: usize = 83;
+
+fn with_coop() -> OpenOptions {
+    OpenOptions {
+        coop: true,
+        ..OpenOptions::default()
+    }
+}
+
+fn load(
+    gpu: &Arc<Gpu>,
+    config: &Config,
+    weights: &'static Format,
+    numerics: Numerics,
+) -> Result<Decoder> {
+    let checkpoint = synthetic::checkpoint(config, 7)?;
+    let options = LoadOptions {
+        weights,
+        activations: Some(Activations::F32),
+        numerics,
+        ctx_size: Some(128),
+        batch_size: Some(128),
+        ..LoadOptions::default()
+    };
+    decoder_from_parts(gpu, config, &synthetic::NAMES, &checkpoint, &options)
+}
+
+/// Logits of the last positions of `tokens`, fed in steps of `chunk`.
+fn logits(decoder: Decoder, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let mut pages = Vec::new();
+    let mut pool = PagePool::new(decoder.kv().geometry());
+    assert!(pool.extend(&mut pages, pages_for(tokens.len())));
+    let mut runner = Runner::new(decoder).unwrap();
+    let mut last = Vec::new();
+    for (i, tokens) in tokens.chunks(chunk).enumerate() {
+        let (before, rows) = tokens.split_at(tokens.len().saturating_sub(8));
+        let span = |tokens, first, head_rows| Span {
+            tokens,
+            first_position: i * chunk + first,
+            pages: &pages,
+            head_rows,
+        };
+        let spans = [
+            span(before, 0, HeadRows::None),
+            span(rows, before.len(), HeadRows::All),
+        ];
+        let first = usize::from(before.is_empty());
+        last = runner.logits(&spans[first..]).unwrap();
+    }
+    last
+}
+
+/// How far the second of two results is from the first, and the largest of the first.
+fn moved(canonical: &[f32], fast: &[f32]) -> (f32, f32) {
+    assert_eq!(canonical.len(), fast.len());
+    assert!(fast.iter().all(|v| v.is_finite()));
+    let largest = canonical.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let moved = canonical.iter().zip(fast).map(|(c, f)| (c - f).abs());
+    (moved.fold(0.0f32, f32::max), largest)
+}
+
+/// Says why a test on fast models does not run; its adapter is what it is.
+fn skip(gpu: &Gpu) {
+    println!(
+        "skipped: {} has no cooperative matrices of f16 with f32 sums",
+        gpu.report().name
+    );
+}
+
+/// The model of the tests on bits, with widths that fill neither groups nor tiles.
+fn ragged() -> Config {
+    Config {
+        hidden_size: 100,
+        num_heads: 4,
+        num_kv_heads: 1,
+        head_dim: 40,
+        intermediate_size: 132,
+        vocab_size: 203,
+        ..synthetic::tiny()
+    }
+}
+
+#[test]
+fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
+    let Some(gpu) = gpu(&with_coop()) else {
+        return;
+    };
+    let Some(coop) = gpu.caps().coop else {
+        skip(&gpu);
+        return;
+    };
+    for config in [synthetic::tiny(), ragged()] {
+        let text = tokens(3, TOKENS, config.vocab_size);
+        for format in FORMATS {
+            let run = |numerics, chunk| {
+                let decoder = load(&gpu, &config, format, numerics).unwrap();
+                logits(decoder, &text, chunk)
+            };
+            let canonical = run(Numerics::Canonical, TOKENS);
+            let fast = run(Numerics::Fast, TOKENS);
+            let (most, largest) = moved(&canonical, &fast);
+            println!(
+                "{} weights, hidden {}, {coop:?}: logits within {most:.6} of {largest:.3}",
+                format.name, config.hidden_size
+            );
+            assert!(
+                most <= TOLERANCE * largest,
+                "{} weights: logits moved by {most} of {largest}",
+                format.name
+            );
+            assert_ne!(bits(&canonical), bits(&fast), "the mode changed nothing");
+            // steps of eight are the canonical kernel's in both modes
+            let short = run(Numerics::Fast, 8);
+            assert_eq!(bits(&run(Numerics::Canonical, 8)), bits(&short));
+        }
+    }
+}
+
+#[test]
+fn the_real_model_agrees_within_the_tolerance() {
+    let Some(gpu) = gpu(&with_coop()) else {
+        return;
+    };
+    if gpu.caps().coop.is_none() {
+        skip(&gpu);
+        return;
+    }
+    let Some(path) = model_path() else {
+        return;
+    };
+    let golden = include_str!("fixtures/golden/golden-smollm2.json");
+    let golden: Value = serde_json::from_str(golden).unwrap();
+    let ids = |prompt: &Value| -> Vec<u32> {
+        serde_json::from_value(prompt["token_ids"].clone()).unwrap()
+    };
+    let prompts = golden["prompts"].as_array().unwrap().iter().map(ids);
+    let mut text = prompts.max_by_key(Vec::len).unwrap();
+    assert!(text.len() > 150, "{} tokens", text.len());
+    text.truncate(150);
+    let run = |numerics| {
+        let options = LoadOptions {
+            activations: Some(Activations::F32),
+            numerics,
+            ctx_size: Some(256),
+            batch_size: Some(256),
+            ..LoadOptions::default()
+        };
+        let model = Model::load(&path, &options, &mut |_, _| ()).unwrap();
+        assert_eq!(model.decoder.numerics(), numerics);
+        logits(model.decoder, &text, text.len())
+    };
+    let (canonical, fast) = (run(Numerics::Canonical), run(Numerics::Fast));
+    let (most, largest) = moved(&canonical, &fast);
+    println!(
+        "{} tokens: logits within {most:.5} of {largest:.3}",
+        text.len()
+    );
+    assert!(
+        most <= TOLERANCE * largest,
+        "logits moved by {most} of {largest}"
+    );
+    assert_ne!(bits(&canonical), bits(&fast), "the mode changed nothing");
+}
+
+/// Never silently: not where the adapter has none, not where they were not asked for, and not with
+/// activations that it does not read.
+#[test]
+fn what_cannot_be_fast_says_so() {
+    let Some(plain) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    assert_eq!(plain.caps().coop, None, "nobody asked for it");
+    let config = synthetic::tiny();
+    let error = load(&plain, &config, FORMATS[0], Numerics::Fast)
+        .err()
+        .expect("no cooperative matrices, no fast mode");
+    let text = error.to_string();
+    assert!(matches!(error, Error::AdapterLacks { .. }), "{text}");
+    for word in [&*plain.report().name, "--numerics fast", "8x8x8"] {
+        assert!(text.contains(word), "{text}");
+    }
+
+    let without = OpenOptions {
+        caps: Some("subgroup,f16,dot4,int64".to_owned()),
+        ..with_coop()
+    };
+    assert_eq!(gpu(&without).unwrap().caps().coop, None);
+
+    let asked = gpu(&with_coop()).unwrap();
+    assert_eq!(asked.caps().coop, asked.report().caps.coop);
+    if asked.caps().coop.is_some() {
+        let options = LoadOptions {
+            activations: Some(Activations::Q8),
+            numerics: Numerics::Fast,
+            ..LoadOptions::default()
+        };
+        let checkpoint = synthetic::checkpoint(&config, 7).unwrap();
+        let error = decoder_from_parts(&asked, &config, &synthetic::NAMES, &checkpoint, &options);
+        let text = error.err().expect("q8 activations").to_string();
+        assert!(text.starts_with("activations:"), "{text}");
+    }
+}
