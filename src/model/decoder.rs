@@ -163,7 +163,8 @@ impl Decoder {
             geometry: self.kv.geometry(),
             tile_tokens: shape.tile_tokens(),
             item_teams: shape.item_teams(),
-            wanted_teams: if self.gpu().is_software() { 4 } else { 2048 },
+            // on a CPU a merge, a dispatch more, costs more than a thread that waits for another
+            wanted_teams: if self.gpu().is_software() { 2 } else { 2048 },
             partial_slots: self.scratch.partials.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)

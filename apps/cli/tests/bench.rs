@@ -119,7 +119,10 @@ fn a_profile_tells_every_kernel_of_a_prompt_and_of_a_step() {
         };
         // four matrices a layer, and the head once
         let layers = sum("attention", "count") / steps;
-        assert!(layers >= 1.0 && sum("attention", "per_layer") == 1.0, "{run}");
+        assert!(
+            layers >= 1.0 && sum("attention", "per_layer") == 1.0,
+            "{run}"
+        );
         assert_eq!(sum("matmul", "count"), 4.0 * layers * steps + 1.0, "{run}");
         let all: f64 = rows
             .iter()
