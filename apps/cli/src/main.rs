@@ -27,7 +27,7 @@ use exit::Failure;
 use prompt::Given;
 
 fn main() -> ExitCode {
-    keep_mesa_quiet();
+    prepare_mesa();
     let (cli, given) = match parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => {
@@ -40,9 +40,17 @@ fn main() -> ExitCode {
     exit::run_guarded(move || dispatch(cli, given))
 }
 
+/// Cores up to which Mesa's software driver gets two threads for each.
+const FEW_CORES: usize = 4;
+
 /// Mesa's layer that reorders devices looks for a Wayland session and complains on stderr where
-/// there is none. We choose among all adapters ourselves and need no order.
-fn keep_mesa_quiet() {
+/// there is none. We choose among all adapters ourselves and need no order. And its software driver
+/// splits a dispatch evenly among its threads, as many as cores, and waits for the last: with few
+/// cores, twice as many even out who starts late. Measured on two: a fifth more tokens a second.
+fn prepare_mesa() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (cores <= FEW_CORES && std::env::var_os("LP_NUM_THREADS").is_none())
+        .then(|| (2 * cores).to_string());
     #[expect(
         unsafe_code,
         reason = "the environment is the only way to tell the Vulkan loader"
@@ -50,6 +58,9 @@ fn keep_mesa_quiet() {
     // SAFETY: this is the first statement of the program; no other thread runs yet.
     unsafe {
         std::env::set_var("NODEVICE_SELECT", "1");
+        if let Some(threads) = threads {
+            std::env::set_var("LP_NUM_THREADS", threads);
+        }
     }
 }
 
