@@ -135,7 +135,7 @@ impl Runner {
         }
         let wants_logits = batch.rows.iter().any(|row| row.logprobs > 0);
         if wants_logits {
-            self.copy_logits()?; // before penalties touch them
+            self.copy_logits(batch.rows.len())?; // before penalties touch them
         }
         let num_rows = batch.rows.len();
         let (scratch, ids) = (&self.argmax_scratch, &self.ids);
@@ -171,7 +171,7 @@ impl Runner {
 
     /// A row of nothing but NaN draws id 0: where that id was drawn, its logits are looked at.
     fn refuse_nan(&mut self, ids: &[u32]) -> Result<()> {
-        self.copy_logits()?;
+        self.copy_logits(ids.len())?;
         self.decoder.recorder().submit()?;
         let logits = self.copied_logits(ids.len())?;
         let mut rows = logits.chunks(self.decoder.config().vocab_size).zip(ids);
@@ -197,18 +197,20 @@ impl Runner {
             self.decoder.gpu().wait()?;
             return Ok(Vec::new());
         }
-        self.copy_logits()?;
+        self.copy_logits(step.head_rows)?;
         self.decoder.recorder().submit()?;
         self.copied_logits(step.head_rows)
     }
 
-    fn copy_logits(&mut self) -> Result<()> {
+    /// Only the rows that there are: the tensor has room for many.
+    fn copy_logits(&mut self, num_rows: usize) -> Result<()> {
         let logits = self.decoder.logits().clone();
         if self.logits_readback.is_none() {
             self.logits_readback = Some(Readback::new(self.decoder.gpu(), logits.size_bytes())?);
         }
         let readback = self.logits_readback.as_ref().expect("made above");
-        self.decoder.recorder().read_back(&logits, readback);
+        let rows = logits.window(0, DType::F32, &[num_rows, logits.shape()[1]]);
+        self.decoder.recorder().read_back(&rows, readback);
         Ok(())
     }
 
