@@ -61,7 +61,15 @@ impl EngineHandle {
         let gone = || Error::Device {
             message: "the engine's thread ended while loading".to_owned(),
         };
-        let told = made.recv().unwrap_or_else(|_| Err(gone()))?;
+        let told = match made.recv().unwrap_or_else(|_| Err(gone())) {
+            Ok(told) => told,
+            Err(error) => {
+                // A driver clears up at the end of each thread that called it. A caller who ends the
+                // program at once would have it clear up in two threads at a time.
+                let _ = thread.join();
+                return Err(error);
+            }
+        };
         Ok((
             EngineHandle {
                 commands: Some(commands),
@@ -104,7 +112,7 @@ impl Drop for EngineHandle {
         }
         if let Some(thread) = self.thread.take() {
             // a panic of the thread was printed by its hook; there is nothing to add while dropping
-            let _ = thread.join();
+            drop(thread);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The engine behind its thread.
 
 use super::common::{answer, engine, gpu, request, tokens};
-use nelumbo::LoadOptions;
-use nelumbo::engine::{EngineHandle, Event, FinishReason, Generation, Sampling};
+use nelumbo::engine::{Engine, EngineHandle, Event, FinishReason, Generation, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::model::synthetic;
+use nelumbo::{Error, LoadOptions};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The tokens up to the finish event, and the reason in it.
 fn collect(generation: &Generation) -> (Vec<u32>, FinishReason) {
@@ -79,9 +81,26 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
     gpu.destroy();
     let error = std::iter::from_fn(|| running.next_event()).find_map(Result::err);
     let error = error.expect("a lost device ends the events with an error");
-    assert!(
-        matches!(error, nelumbo::Error::DeviceLost { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
     drop(handle);
+}
+
+/// What a driver clears up at the end of a thread has to be done before the caller goes on.
+#[test]
+fn a_failed_start_waits_for_its_thread() {
+    static CLEARED: AtomicBool = AtomicBool::new(false);
+    struct Clears;
+    impl Drop for Clears {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(100));
+            CLEARED.store(true, Ordering::SeqCst);
+        }
+    }
+    thread_local!(static OF_THE_DRIVER: Clears = const { Clears });
+    let spawned = EngineHandle::spawn(|| -> nelumbo::Result<(Engine, ())> {
+        OF_THE_DRIVER.with(|_| ());
+        Err(Error::request("model", "there is none"))
+    });
+    assert!(matches!(spawned.err(), Some(Error::Request { .. })));
+    assert!(CLEARED.load(Ordering::SeqCst));
 }
