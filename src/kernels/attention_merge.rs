@@ -102,7 +102,7 @@ pub fn variants() -> Vec<Variant> {
         .collect()
 }
 
-/// See [`attention_merge_cases`].
+/// See `attention_merge_cases`.
 pub fn cases() -> Vec<Case> {
     attention_merge_cases::merge()
 }

@@ -170,7 +170,8 @@ impl<'a> TensorMap<'a> {
     /// Finds and checks every tensor. Nothing is read but the tables already in memory.
     ///
     /// # Errors
-    /// [`Error::Tensor`] for missing ones, [`Error::WeightShape`] for wrong ones.
+    /// [`Error::Tensor`](crate::Error::Tensor) for missing ones,
+    /// [`Error::WeightShape`](crate::Error::WeightShape) for wrong ones.
     pub fn new(
         config: &Config,
         names: &Names,

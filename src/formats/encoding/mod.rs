@@ -1,6 +1,6 @@
 //! How a tensor's numbers are stored in a file, and how they become `f32`.
 //!
-//! [`TABLE`] is the only list of encodings: a new one is an enum variant, a row and a [`Codec`],
+//! `TABLE` is the only list of encodings: a new one is an enum variant, a row and a `Codec`,
 //! in `floats`, `blocks` (32 elements with their own scale) or `k_quants` (256 elements with scales
 //! of scales). The layouts are those of the GGUF specification and of ggml's type table; all of
 //! them are little-endian. Quantised elements are stored in groups along a row, and a group never
