@@ -7,7 +7,7 @@
 // Order    chunks of COOP_KEYS keys ascending, in each the sums as the hardware adds; o and l are rescaled
 //          in f32 where a chunk has a new maximum. Queries are rounded after a power of two that brings a
 //          row's largest to 2^10 .. 2^11; keys and values of an f32 cache are, saturating at 65504; the
-//          p that are summed are the rounded ones. Of p below 2^-29 of the largest less and less is left.
+//          p that are summed are the rounded ones. A p below 2^-29 of the largest is as good as none.
 // Dispatch a workgroup for each tile of ROW_FOURS * 4 rows (lib/attention_items), folded over x and y; four
 //          invocations a row. Keys and values come into workgroup memory in slices of 32 dims. Subgroups
 //          take the matrices of a product in turn. o stays with its row's invocations, eight dims of each
@@ -205,9 +205,10 @@ fn attention_weigh(row: u32, quarter: u32, factor: f32, seen: u32, m: f32) -> f3
     var sum = 0.0;
     for (var key = quarter; key < COOP_KEYS; key += 4u) {
         let weight = exp2(attention_sums[row * COOP_SUMS + key] * factor - m);
-        let p = f16(select(0.0, weight, key < seen));
-        attention_p[row * COOP_P + key] = p;
-        sum += f32(p);
+        // A compiler may take f32(f16(x)) for x, and this not: what is summed is what is multiplied.
+        let p = quantizeToF16(select(0.0, weight, key < seen));
+        attention_p[row * COOP_P + key] = f16(p);
+        sum += p;
     }
     return sum;
 }

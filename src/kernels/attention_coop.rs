@@ -83,12 +83,13 @@ pub fn tiling(shape: &AttentionShape) -> Tiling {
 /// operands that are not rounded; and how far each element of the device's result may be off.
 ///
 /// A value rounded to f16 is off by 2^-10 of itself, either neighbour being allowed, or by 2^-24 where
-/// it is subnormal: `k` and `v` of an f32 cache; `q` after its row's largest became at least 2^10; the
-/// weights `w_j`, the largest being 1, after they were multiplied by 2^15. With `d_j` the absolute error
-/// of score j in nats, and of exp2, weight j is off by
+/// it is subnormal: `k` and `v` of an f32 cache; `q` after its row's largest became at least 2^10. The
+/// weights `w_j`, the largest being 1, are multiplied by 2^15 before, and then become 0 where they would
+/// be subnormal, less than 2^-14. With `d_j` the absolute error of score j in nats, and of exp2, weight j
+/// is off by
 ///
 /// ```text
-/// e_j = w_j (exp(d_j) (1 + 2^-10) - 1) + 2^-39
+/// e_j = w_j (exp(d_j) (1 + 2^-10) - 1) + min(2^-29, w_j)
 /// ```
 ///
 /// The sum that a result is divided by is that of the same rounded weights, `w'_j`. So
@@ -130,7 +131,8 @@ pub fn reference(
         // exp2 is good to 3 + 2 |x| ulp, once for the weight and once for each rescaling
         let exp2 = 2.0 * U * (3.0 * (1.0 + rescalings) + 5.0 * (below + 15.0));
         let weight = (-below).exp2();
-        let off = weight * ((score + exp2).exp() * (1.0 + step) - 1.0) + 2f64.powi(-39);
+        let least = weight.min(2f64.powi(-29));
+        let off = weight * ((score + exp2).exp() * (1.0 + step) - 1.0) + least;
         weights.push((weight, off));
     }
     let sum: f64 = weights.iter().map(|w| w.0).sum();
