@@ -59,19 +59,28 @@ fn attention_top(four: vec4<f32>) -> f32 {
     return max(max(four.x, four.y), max(four.z, four.w));
 }
 
+// Four sums, on their way to the matrices and back.
+fn attention_lay_four(at: u32, value: vec4<f32>) {
+    attention_sums[at] = value.x;
+    attention_sums[at + 1u] = value.y;
+    attention_sums[at + 2u] = value.z;
+    attention_sums[at + 3u] = value.w;
+}
+
+fn attention_take_four(at: u32) -> vec4<f32> {
+    return vec4<f32>(attention_sums[at], attention_sums[at + 1u], attention_sums[at + 2u], attention_sums[at + 3u]);
+}
+
 // What eight neighbours hold, as attention/out_* asks for it: through the memory of sums.
 fn team_all(value: vec4<f32>, slot: u32, speaks: bool) -> array<vec4<f32>, 8> {
     workgroupBarrier(); // what was there may still be read
-    if (speaks) {
-        for (var i = 0u; i < 4u; i++) { attention_sums[slot * 4u + i] = value[i]; }
-    }
+    if (speaks) { attention_lay_four(slot * 4u, value); }
     workgroupBarrier();
-    var all: array<vec4<f32>, 8>;
-    for (var member = 0u; member < 8u; member++) {
-        let at = (slot / 8u * 8u + member) * 4u;
-        all[member] = vec4<f32>(attention_sums[at], attention_sums[at + 1u], attention_sums[at + 2u], attention_sums[at + 3u]);
-    }
-    return all;
+    let at = slot / 8u * 32u;
+    return array<vec4<f32>, 8>(attention_take_four(at), attention_take_four(at + 4u),
+                               attention_take_four(at + 8u), attention_take_four(at + 12u),
+                               attention_take_four(at + 16u), attention_take_four(at + 20u),
+                               attention_take_four(at + 24u), attention_take_four(at + 28u));
 }
 
 fn attention_half(value: vec4<f32>) -> vec4<f16> {
@@ -100,10 +109,14 @@ fn attention_queries(tile: AttentionTile, row: u32, quarter: u32, index: u32) ->
         let low = attention_half(select(vec4<f32>(0.0), q[from_oct] * scale, there));
         let high = attention_half(select(vec4<f32>(0.0), q[from_oct + 1u] * scale, there));
         let to = row * COOP_Q + oct * 8u;
-        for (var i = 0u; i < 4u; i++) {
-            attention_q[to + i] = low[i];
-            attention_q[to + 4u + i] = high[i];
-        }
+        attention_q[to] = low.x;
+        attention_q[to + 1u] = low.y;
+        attention_q[to + 2u] = low.z;
+        attention_q[to + 3u] = low.w;
+        attention_q[to + 4u] = high.x;
+        attention_q[to + 5u] = high.y;
+        attention_q[to + 6u] = high.z;
+        attention_q[to + 7u] = high.w;
     }
     return bitcast<f32>((exponent - 10u) << 23u) * params.scale_log2e;
 }
@@ -120,10 +133,14 @@ fn attention_bring(item: u32, packed: KvOct, seen: bool) {
     let low = attention_half(value[0]);
     let high = attention_half(value[1]);
     let to = item / 4u * COOP_KV + item % 4u * 8u;
-    for (var i = 0u; i < 4u; i++) {
-        attention_kv[to + i] = low[i];
-        attention_kv[to + 4u + i] = high[i];
-    }
+    attention_kv[to] = low.x;
+    attention_kv[to + 1u] = low.y;
+    attention_kv[to + 2u] = low.z;
+    attention_kv[to + 3u] = low.w;
+    attention_kv[to + 4u] = high.x;
+    attention_kv[to + 5u] = high.y;
+    attention_kv[to + 6u] = high.z;
+    attention_kv[to + 7u] = high.w;
 }
 
 fn attention_seen(tile: AttentionTile, key: u32, oct: u32) -> bool {
@@ -178,17 +195,14 @@ fn attention_add_values(subgroup: u32, subgroups: u32) {
     }
 }
 
-// Eight dims of o, on their way to the matrices and back.
+// Eight dims of o.
 fn attention_lay(at: u32, value: mat2x4<f32>) {
-    for (var i = 0u; i < 4u; i++) {
-        attention_sums[at + i] = value[0][i];
-        attention_sums[at + 4u + i] = value[1][i];
-    }
+    attention_lay_four(at, value[0]);
+    attention_lay_four(at + 4u, value[1]);
 }
 
 fn attention_take(at: u32) -> mat2x4<f32> {
-    return mat2x4<f32>(attention_sums[at], attention_sums[at + 1u], attention_sums[at + 2u], attention_sums[at + 3u],
-                       attention_sums[at + 4u], attention_sums[at + 5u], attention_sums[at + 6u], attention_sums[at + 7u]);
+    return mat2x4<f32>(attention_take_four(at), attention_take_four(at + 4u));
 }
 
 // The largest score of the own quarter of a row's keys, each fourth; keys that it may not see have none.
