@@ -124,6 +124,12 @@ impl Batch {
         (values, bounds)
     }
 
+    /// Sets what the first key head's first token of the first sequence has as its first value.
+    pub(super) fn set_first_value(&mut self, value: f32) {
+        let page_size = self.shape.num_kv_heads * PAGE_SIZE * self.shape.head_dim;
+        self.kv[1][self.tables[0][0] as usize * page_size] = value;
+    }
+
     /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
     pub(super) fn gather(
         &self,

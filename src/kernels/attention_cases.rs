@@ -187,7 +187,10 @@ pub(super) fn case(
         partial_slots,
     } = mode;
     let geometry = PageGeometry::new(slab_pages.max(160), slab_pages);
-    let batch = Batch::new(seed, shape, format, geometry, sequences);
+    let mut batch = Batch::new(seed, shape, format, geometry, sequences);
+    if coop.is_some() && format == KvFormat::F32 {
+        batch.set_first_value(90_000.0); // beyond f16
+    }
     let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
     let (kernel, step, (values, bounds)) = match coop {
         None => (

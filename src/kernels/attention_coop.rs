@@ -52,6 +52,9 @@ static WIDTHS: [Width; 3] = [
     },
 ];
 
+/// The largest f16.
+const MAX: f32 = 65504.0;
+
 /// The fewest keys that a part takes at a time.
 const LEAST_KEYS: usize = 32;
 
@@ -80,7 +83,8 @@ pub fn tiling(shape: &AttentionShape) -> Tiling {
 }
 
 /// The CPU twin for one row, as [`attention::reference`](super::attention::reference) in f64 and of
-/// operands that are not rounded; and how far each element of the device's result may be off.
+/// operands that are not rounded, though saturated at 65504 as the device has them; and how far each
+/// element of the device's result may be off.
 ///
 /// A value rounded to f16 is off by 2^-10 of itself, either neighbour being allowed, or by 2^-24 where
 /// it is subnormal: `k` and `v` of an f32 cache; `q` after its row's largest became at least 2^10. The
@@ -107,6 +111,8 @@ pub fn reference(
     format: KvFormat,
 ) -> (Vec<f64>, Vec<f64>) {
     let dim = q.len();
+    let saturated = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.clamp(-MAX, MAX)).collect() };
+    let (keys, values) = (saturated(keys), saturated(values));
     let scale = f64::from(scale);
     let step = 2f64.powi(-10);
     let (kv_step, kv_least) = match format {
@@ -116,7 +122,7 @@ pub fn reference(
     let abs_sum = |x: &[f32]| x.iter().map(|v| f64::from(v.abs())).sum::<f64>();
     let q_peak = q.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
     let q_sum = abs_sum(q);
-    let dots: Vec<(f64, f64)> = super::matmul::reference(keys, q, dim);
+    let dots: Vec<(f64, f64)> = super::matmul::reference(&keys, q, dim);
     let top = dots.iter().map(|d| d.0 * scale).fold(f64::MIN, f64::max);
     let num_keys = dots.len();
     let rescalings = (num_keys.div_ceil(LEAST_KEYS) + num_keys.div_ceil(SPLIT_SIZE)) as f64;
