@@ -4,12 +4,12 @@
 use super::Tuning;
 use super::activations::Activations;
 use super::attention::{self, ATTENTION, AttentionShape};
-use super::attention_batch::Batch;
+use super::attention_batch::{Batch, Step};
 use super::attention_coop::{self, ATTENTION_COOP};
 use super::attention_merge;
 use super::attention_output::{Output, tunings};
 use super::case::{Case, CaseTensor, U};
-use crate::gpu::Coop;
+use crate::gpu::{Coop, Kernel};
 use crate::kv::{KvFormat, KvSlab, PageGeometry};
 use crate::quant::GROUP;
 
@@ -191,21 +191,7 @@ pub(super) fn case(
     if coop.is_some() && format == KvFormat::F32 {
         batch.set_first_value(90_000.0); // beyond f16
     }
-    let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
-    let (kernel, step, (values, bounds)) = match coop {
-        None => (
-            &ATTENTION,
-            batch.step(wanted, partial_slots),
-            batch.expected(),
-        ),
-        Some(_) => (
-            &ATTENTION_COOP,
-            batch.step_for(attention_coop::tiling(&shape), wanted, partial_slots),
-            batch.expected_by(|q, keys, values, scale| {
-                attention_coop::reference(q, keys, values, scale, format)
-            }),
-        ),
-    };
+    let (kernel, step, (values, bounds)) = planned(&batch, mode);
     let width = shape.num_heads * shape.head_dim;
     let keys: usize = sequences
         .iter()
@@ -286,6 +272,23 @@ pub(super) fn case(
             );
         }
     })
+}
+
+/// The kernel of `mode`, its plan for `batch`, and by its twin what comes out, with the bounds.
+fn planned(batch: &Batch, mode: Mode) -> (&'static Kernel, Step, (Vec<f64>, Vec<f64>)) {
+    let slots = mode.partial_slots;
+    let wanted = if slots == 0 { 0 } else { usize::MAX };
+    match mode.coop {
+        None => (&ATTENTION, batch.step(wanted, slots), batch.expected()),
+        Some(_) => {
+            let tiling = attention_coop::tiling(&batch.shape);
+            let expected = batch.expected_by(|q, keys, values, scale| {
+                attention_coop::reference(q, keys, values, scale, batch.format)
+            });
+            let step = batch.step_for(tiling, wanted, slots);
+            (&ATTENTION_COOP, step, expected)
+        }
+    }
 }
 
 /// The result of `tokens` rows as a case's tensor, from exact values `[tokens, width]` and the bound
