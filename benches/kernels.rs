@@ -49,6 +49,7 @@ fn main() -> Result<(), nelumbo::Error> {
     let checked = std::env::var_os("NELUMBO_UNCHECKED").is_none();
     let gpu = Gpu::open(&OpenOptions {
         checked,
+        coop: true,
         ..OpenOptions::from_env()?
     })?;
     let clock = Clock::for_adapter(gpu.is_software());

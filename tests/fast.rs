@@ -4,10 +4,11 @@
 mod common;
 
 use common::{bits, gpu, model_path, tokens};
+use nelumbo::engine::Engine;
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
-use nelumbo::kv::{PagePool, pages_for};
+use nelumbo::kv::{KvFormat, PagePool, pages_for};
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, Decoder, Numerics, synthetic};
@@ -30,22 +31,21 @@ fn with_coop() -> OpenOptions {
     }
 }
 
-fn load(
-    gpu: &Arc<Gpu>,
-    config: &Config,
-    weights: &'static Format,
-    numerics: Numerics,
-) -> Result<Decoder> {
-    let checkpoint = synthetic::checkpoint(config, 7)?;
-    let options = LoadOptions {
+/// A small model's options.
+fn options(weights: &'static Format, numerics: Numerics) -> LoadOptions {
+    LoadOptions {
         weights,
         activations: Some(Activations::F32),
         numerics,
-        ctx_size: Some(128),
+        ctx_size: Some(384),
         batch_size: Some(128),
         ..LoadOptions::default()
-    };
-    decoder_from_parts(gpu, config, &synthetic::NAMES, &checkpoint, &options)
+    }
+}
+
+fn load(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Result<Decoder> {
+    let checkpoint = synthetic::checkpoint(config, 7)?;
+    decoder_from_parts(gpu, config, &synthetic::NAMES, &checkpoint, options)
 }
 
 /// Logits of the last positions of `tokens`, fed in steps of `chunk`.
@@ -116,7 +116,7 @@ fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
         let text = tokens(3, TOKENS, config.vocab_size);
         for format in FORMATS {
             let run = |numerics, chunk| {
-                let decoder = load(&gpu, &config, format, numerics).unwrap();
+                let decoder = load(&gpu, &config, &options(format, numerics)).unwrap();
                 logits(decoder, &text, chunk)
             };
             let canonical = run(Numerics::Canonical, TOKENS);
@@ -136,6 +136,94 @@ fn long_steps_agree_within_the_tolerance_and_short_ones_bit_for_bit() {
             let short = run(Numerics::Fast, 8);
             assert_eq!(bits(&run(Numerics::Canonical, 8)), bits(&short));
         }
+    }
+}
+
+/// Logits cannot tell whose attention it was, a profile can.
+#[test]
+fn attention_of_long_steps_is_by_matrices_and_of_short_ones_canonical() {
+    let Some(gpu) = gpu(&with_coop()) else {
+        return;
+    };
+    if gpu.caps().coop.is_none() {
+        skip(&gpu);
+        return;
+    }
+    for config in [synthetic::tiny(), ragged()] {
+        let layers = config.num_layers as u64;
+        for numerics in [Numerics::Canonical, Numerics::Fast] {
+            let decoder = load(&gpu, &config, &options(FORMATS[0], numerics)).unwrap();
+            let mut engine = Engine::new(decoder).unwrap();
+            for (num_tokens, long) in [(8, false), (9, true), (TOKENS, true)] {
+                let mut trial = engine.trial(num_tokens).unwrap();
+                let text = tokens(3, num_tokens, config.vocab_size);
+                let profile = trial.profile(|t| t.feed(&text).map(|_| ())).unwrap();
+                let count = |kernel: &str| -> u64 {
+                    let rows = profile.rows();
+                    let of = rows.iter().filter(|row| row.variant.kernel.name == kernel);
+                    of.map(|row| row.count).sum()
+                };
+                let expected = match numerics == Numerics::Fast && long {
+                    true => [0, layers, 4 * layers],
+                    false => [layers, 0, 0],
+                };
+                assert_eq!(
+                    ["attention", "attention_coop", "matmul_coop"].map(count),
+                    expected,
+                    "{num_tokens} tokens, {numerics:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Steps that attend to the pages of earlier ones, over a split; and with an f32 cache in two slabs,
+/// whose partial results are merged.
+#[test]
+fn attention_over_pages_splits_and_slabs_agrees_within_the_tolerance() {
+    // a page takes 64 KiB, so that a slab of 1 MiB is one split
+    let wide = Config {
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+        ..synthetic::tiny()
+    };
+    let cases = [
+        (synthetic::tiny(), KvFormat::F16, None, 1),
+        (ragged(), KvFormat::F32, None, 1),
+        (wide, KvFormat::F32, Some(1 << 20), 2),
+    ];
+    for (config, kv_format, max_binding, num_slabs) in cases {
+        let open = OpenOptions {
+            max_binding,
+            ..with_coop()
+        };
+        let Some(gpu) = gpu(&open) else { return };
+        if gpu.caps().coop.is_none() {
+            skip(&gpu);
+            return;
+        }
+        let text = tokens(5, 300, config.vocab_size);
+        let run = |numerics| {
+            let options = LoadOptions {
+                kv_format,
+                ..options(FORMATS[0], numerics)
+            };
+            let decoder = load(&gpu, &config, &options).unwrap();
+            assert_eq!(decoder.kv().geometry().num_slabs(), num_slabs);
+            logits(decoder, &text, 60)
+        };
+        let (canonical, fast) = (run(Numerics::Canonical), run(Numerics::Fast));
+        let (most, largest) = moved(&canonical, &fast);
+        println!(
+            "heads of {} dims, {num_slabs} slabs: logits within {most:.6} of {largest:.3}",
+            config.head_dim
+        );
+        assert!(
+            most <= TOLERANCE * largest,
+            "logits moved by {most} of {largest}"
+        );
+        assert_ne!(bits(&canonical), bits(&fast), "the mode changed nothing");
     }
 }
 
@@ -194,7 +282,7 @@ fn what_cannot_be_fast_says_so() {
     };
     assert_eq!(plain.caps().coop, None, "nobody asked for it");
     let config = synthetic::tiny();
-    let error = load(&plain, &config, FORMATS[0], Numerics::Fast)
+    let error = load(&plain, &config, &options(FORMATS[0], Numerics::Fast))
         .err()
         .expect("no cooperative matrices, no fast mode");
     let text = error.to_string();

@@ -314,8 +314,8 @@ fn needs_other_matrices(declared: &[Variant], kernel: &str, part: &str, caps: Ca
         .iter()
         .filter(|v| v.kernel.name == kernel && v.all_parts().any(|p| p.name == part));
     let size = part
-        .strip_prefix("matmul/coop_")
-        .and_then(|rest| rest.strip_suffix(".wgsl")?.parse::<u32>().ok());
+        .split_once("/coop_")
+        .and_then(|(_, rest)| rest.strip_suffix(".wgsl")?.parse::<u32>().ok());
     let fits = |coop: Coop| size.is_none_or(|size| size == coop.size);
     with_part.all(Variant::uses_coop) && !caps.coop.is_some_and(fits)
 }

@@ -5,6 +5,7 @@
 //! position and the cache, never on the items that [`attention_plan`](super::attention_plan) makes.
 
 use super::attention_output::Output;
+use super::attention_plan::Tiling;
 use super::case::Case;
 use super::{Tuning, attention_cases};
 use crate::gpu::recorder::grid;
@@ -73,7 +74,7 @@ pub struct AttentionShape {
 
 impl AttentionShape {
     /// Query heads of a key head.
-    fn group(&self) -> usize {
+    pub(super) fn group(&self) -> usize {
         self.num_heads / self.num_kv_heads
     }
 
@@ -90,10 +91,17 @@ impl AttentionShape {
         usize::from(tokens * self.group() > ROWS[0].0 && self.dims() == 0)
     }
 
-    /// The most tokens of an item: as many as fill whole tiles.
-    pub fn tile_tokens(&self) -> usize {
-        let mut rows = ROWS[self.rows(ROWS[1].0)].0;
-        let (mut group, tile_rows) = (self.group(), rows);
+    /// How a step's rows are cut into items.
+    pub fn tiling(&self) -> Tiling {
+        Tiling {
+            tile_tokens: self.whole_tiles(ROWS[self.rows(ROWS[1].0)].0),
+            item_teams: self.num_kv_heads * self.tiles(1),
+        }
+    }
+
+    /// The fewest tokens that fill whole tiles of `tile_rows` rows.
+    pub(super) fn whole_tiles(&self, tile_rows: usize) -> usize {
+        let (mut rows, mut group) = (tile_rows, self.group());
         while group > 0 {
             (rows, group) = (group, rows % group);
         }
@@ -105,27 +113,35 @@ impl AttentionShape {
         (tokens * self.group()).div_ceil(ROWS[self.rows(tokens)].0)
     }
 
-    /// Teams that the items of single tokens have: one for each tile.
-    pub fn item_teams(&self) -> usize {
-        self.num_kv_heads * self.tiles(1)
-    }
-
     /// The shape of a tensor for `slots` partial results.
     pub fn partials_dims(&self, slots: usize) -> [usize; 3] {
         [slots, self.num_heads, self.head_dim + 4]
     }
 
-    fn params(&self, slab: &KvSlab, items: Items) -> AttentionParams {
+    /// The parameters of `items`, each of `tiles` tiles for a key head.
+    pub(super) fn params(&self, slab: &KvSlab, items: Items, tiles: usize) -> AttentionParams {
         AttentionParams {
             items_at: items.at as u32,
             num_items: items.count as u32,
             num_heads: self.num_heads as u32,
             num_kv_heads: self.num_kv_heads as u32,
-            tiles: self.tiles(items.max_tokens.max(1)) as u32,
+            tiles: tiles as u32,
             first_page: slab.first_page,
             num_pages: slab.num_pages as u32,
             scale_log2e: (f64::from(self.scale) * std::f64::consts::LOG2_E) as f32,
         }
+    }
+
+    /// Asserts that tensors have this shape.
+    pub(super) fn check_tensors(&self, slab: &KvSlab, q: &Tensor, partials: &Tensor) {
+        self.check();
+        let slab_dims = [slab.num_pages, self.num_kv_heads, PAGE_SIZE, self.head_dim];
+        assert_eq!(slab.k.dims(), slab_dims, "shape of the slab");
+        assert_eq!(slab.v.dims(), slab_dims, "shape of the slab");
+        let [_, width] = q.dims();
+        assert_eq!(width, self.num_heads * self.head_dim, "columns of q");
+        let [slots, ..] = partials.dims::<3>();
+        assert_eq!(partials.dims(), self.partials_dims(slots), "partials");
     }
 
     pub(super) fn check(&self) {
@@ -150,7 +166,7 @@ pub struct Items {
     pub at: usize,
     /// How many there are.
     pub count: usize,
-    /// The most tokens of one, at most [`AttentionShape::tile_tokens`].
+    /// The most tokens of one, at most [`Tiling::tile_tokens`].
     pub max_tokens: usize,
 }
 
@@ -209,22 +225,10 @@ pub fn record(
     output: Output,
     out: &Tensor,
 ) {
-    shape.check();
-    let slab_dims = [
-        slab.num_pages,
-        shape.num_kv_heads,
-        PAGE_SIZE,
-        shape.head_dim,
-    ];
-    assert_eq!(slab.k.dims(), slab_dims, "shape of the slab");
-    assert_eq!(slab.v.dims(), slab_dims, "shape of the slab");
-    let [_, width] = q.dims();
-    assert_eq!(width, shape.num_heads * shape.head_dim, "columns of q");
-    let [slots, ..] = partials.dims::<3>();
-    assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
-    output.check(tuning, shape, out);
+    shape.check_tensors(slab, q, partials);
+    output.check(tuning.activations, shape, out);
     assert!(
-        items.max_tokens <= shape.tile_tokens(),
+        items.max_tokens <= shape.tiling().tile_tokens,
         "items of {} tokens",
         items.max_tokens
     );
@@ -235,7 +239,7 @@ pub fn record(
         KvFormat::of(slab.k.dtype()),
         output,
     );
-    let params = shape.params(slab, items);
+    let params = shape.params(slab, items, shape.tiles(items.max_tokens.max(1)));
     let tiles = items.count * shape.num_kv_heads * params.tiles as usize;
     rec.dispatch(
         &variant,

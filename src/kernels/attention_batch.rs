@@ -1,7 +1,7 @@
 //! A step made up for tests: sequences, their pages and cache, and the metadata of a plan.
 
 use super::attention::{self, AttentionShape, Items};
-use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, plan};
+use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, Tiling, plan};
 use super::case::Data;
 use crate::kv::{KvFormat, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
 
@@ -85,6 +85,19 @@ impl Batch {
 
     /// The exact result, and the bound of each element.
     pub fn expected(&self) -> (Vec<f64>, Vec<f64>) {
+        self.expected_by(|q, keys, values, scale| {
+            let (out, bound) = attention::reference(q, keys, values, scale);
+            let bounds = vec![bound; out.len()];
+            (out, bounds)
+        })
+    }
+
+    /// The same by the twin of one row: of its query, keys, values and the scale it makes values and
+    /// bounds.
+    pub(super) fn expected_by(
+        &self,
+        twin: impl Fn(&[f32], &[f32], &[f32], f32) -> (Vec<f64>, Vec<f64>),
+    ) -> (Vec<f64>, Vec<f64>) {
         let AttentionShape {
             num_heads,
             num_kv_heads,
@@ -102,13 +115,19 @@ impl Batch {
                     let [k, v] = &heads[head / (num_heads / num_kv_heads)];
                     let seen = (position + 1) * head_dim;
                     let q = rows.next().expect("a row for each head");
-                    let (out, bound) = attention::reference(q, &k[..seen], &v[..seen], scale);
-                    bounds.extend(vec![bound; head_dim]);
-                    values.extend(out);
+                    let (row, row_bounds) = twin(q, &k[..seen], &v[..seen], scale);
+                    values.extend(row);
+                    bounds.extend(row_bounds);
                 }
             }
         }
         (values, bounds)
+    }
+
+    /// Sets what the first key head's first token of the first sequence has as its first value.
+    pub(super) fn set_first_value(&mut self, value: f32) {
+        let page_size = self.shape.num_kv_heads * PAGE_SIZE * self.shape.head_dim;
+        self.kv[1][self.tables[0][0] as usize * page_size] = value;
     }
 
     /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
@@ -150,9 +169,19 @@ impl Batch {
         (bytes, dims)
     }
 
-    /// The step's metadata for the rounds of a plan: page tables, then the lists. The arguments are
-    /// the plan's.
+    /// The step's metadata for the rounds of a plan for `attention`: page tables, then the lists. The
+    /// arguments are the plan's.
     pub fn step(&self, wanted_teams: usize, partial_slots: usize) -> Step {
+        self.step_for(self.shape.tiling(), wanted_teams, partial_slots)
+    }
+
+    /// The same for the kernel that cuts rows by `tiling`.
+    pub(super) fn step_for(
+        &self,
+        tiling: Tiling,
+        wanted_teams: usize,
+        partial_slots: usize,
+    ) -> Step {
         let mut meta = vec![u32::MAX; 5];
         let mut sequences = Vec::new();
         let mut token0 = 0;
@@ -170,8 +199,7 @@ impl Batch {
         }
         let limits = PlanLimits {
             geometry: self.geometry,
-            tile_tokens: self.shape.tile_tokens(),
-            item_teams: self.shape.item_teams(),
+            tiling,
             wanted_teams,
             partial_slots,
         };

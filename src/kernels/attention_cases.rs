@@ -4,10 +4,12 @@
 use super::Tuning;
 use super::activations::Activations;
 use super::attention::{self, ATTENTION, AttentionShape};
-use super::attention_batch::Batch;
+use super::attention_batch::{Batch, Step};
+use super::attention_coop::{self, ATTENTION_COOP};
 use super::attention_merge;
 use super::attention_output::{Output, tunings};
 use super::case::{Case, CaseTensor, U};
+use crate::gpu::{Coop, Kernel};
 use crate::kv::{KvFormat, KvSlab, PageGeometry};
 use crate::quant::GROUP;
 
@@ -20,13 +22,14 @@ pub(super) fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> A
     }
 }
 
-/// How a case runs: teams, where the result goes, and slots of partial results: 0 is a plan that folds
-/// in place.
+/// How a case runs: teams, or which cooperative matrices; where the result goes; and slots of partial
+/// results: 0 is a plan that folds in place.
 #[derive(Clone, Copy)]
 pub(super) struct Mode {
     pub tuning: Tuning,
+    pub coop: Option<Coop>,
     pub output: Output,
-    partial_slots: usize,
+    pub partial_slots: usize,
 }
 
 impl Mode {
@@ -39,14 +42,18 @@ impl Mode {
         };
         Mode {
             tuning: all[(i + i / 3) % all.len()],
+            coop: None,
             output,
             partial_slots,
         }
     }
 
     pub fn name(self) -> String {
-        let tuning = self.tuning.describe();
-        format!("{:?} {tuning}", self.output).to_lowercase()
+        let by = match self.coop {
+            Some(coop) => format!("size={}", coop.size),
+            None => self.tuning.describe(),
+        };
+        format!("{:?} {by}", self.output).to_lowercase()
     }
 }
 
@@ -141,6 +148,7 @@ pub fn attention() -> Vec<Case> {
 pub fn timings() -> Vec<Case> {
     let mode = |partial_slots| Mode {
         tuning: tunings()[0],
+        coop: None,
         output: Output::Rows,
         partial_slots,
     };
@@ -157,10 +165,14 @@ pub fn timings() -> Vec<Case> {
             all.push(case(7, shape, KvFormat::F16, 288, &[chunk], mode(0)));
         }
     }
+    let prompt = [(0, 512)];
+    let shape = shape(9, 3, 64);
+    all.push(case(7, shape, KvFormat::F16, 288, &prompt, mode(0)));
     all
 }
 
-fn case(
+/// One of `attention`, or where the mode has matrices of `attention_coop`, with the merge that follows.
+pub(super) fn case(
     seed: u64,
     shape: AttentionShape,
     format: KvFormat,
@@ -170,15 +182,17 @@ fn case(
 ) -> Case {
     let Mode {
         tuning,
+        coop,
         output,
         partial_slots,
     } = mode;
     let geometry = PageGeometry::new(slab_pages.max(160), slab_pages);
-    let batch = Batch::new(seed, shape, format, geometry, sequences);
-    let wanted = if partial_slots == 0 { 0 } else { usize::MAX };
-    let step = batch.step(wanted, partial_slots);
+    let mut batch = Batch::new(seed, shape, format, geometry, sequences);
+    if coop.is_some() && format == KvFormat::F32 {
+        batch.set_first_value(90_000.0); // beyond f16
+    }
+    let (kernel, step, (values, bounds)) = planned(&batch, mode);
     let width = shape.num_heads * shape.head_dim;
-    let (values, bounds) = batch.expected();
     let keys: usize = sequences
         .iter()
         .map(|&(p, n)| (0..n).map(|t| p + t + 1).sum::<usize>())
@@ -204,7 +218,7 @@ fn case(
         partials = partials.judged(|_| Ok(())); // scratch
     }
     let kv_row = shape.num_kv_heads * shape.head_dim * format.dtype().bytes() as usize;
-    let mut case = Case::new(&ATTENTION, name)
+    let mut case = Case::new(kernel, name)
         .work(
             4.0 * (keys * width) as f64,
             (2 * contexts * kv_row + 8 * batch.q.len()) as f64,
@@ -214,6 +228,9 @@ fn case(
         .tensor(partials)
         .tensor(output_tensor(mode, batch.num_tokens(), values, bounds))
         .needs(tuning);
+    if let Some(coop) = coop {
+        case = case.needs_coop(coop);
+    }
     const NAMES: [[&str; 2]; 5] = [
         ["k0", "v0"],
         ["k1", "v1"],
@@ -240,9 +257,14 @@ fn case(
                     k,
                     v,
                 };
-                attention::record(
-                    rec, &tuning, &shape, &slab, q, meta, items, partials, output, out,
-                );
+                match coop {
+                    None => attention::record(
+                        rec, &tuning, &shape, &slab, q, meta, items, partials, output, out,
+                    ),
+                    Some(coop) => attention_coop::record(
+                        rec, coop, &shape, &slab, q, meta, items, partials, output, out,
+                    ),
+                }
             }
             let (rows_at, num_rows) = round.merge;
             attention_merge::record(
@@ -250,6 +272,23 @@ fn case(
             );
         }
     })
+}
+
+/// The kernel of `mode`, its plan for `batch`, and by its twin what comes out, with the bounds.
+fn planned(batch: &Batch, mode: Mode) -> (&'static Kernel, Step, (Vec<f64>, Vec<f64>)) {
+    let slots = mode.partial_slots;
+    let wanted = if slots == 0 { 0 } else { usize::MAX };
+    match mode.coop {
+        None => (&ATTENTION, batch.step(wanted, slots), batch.expected()),
+        Some(_) => {
+            let tiling = attention_coop::tiling(&batch.shape);
+            let expected = batch.expected_by(|q, keys, values, scale| {
+                attention_coop::reference(q, keys, values, scale, batch.format)
+            });
+            let step = batch.step_for(tiling, wanted, slots);
+            (&ATTENTION_COOP, step, expected)
+        }
+    }
 }
 
 /// The result of `tokens` rows as a case's tensor, from exact values `[tokens, width]` and the bound

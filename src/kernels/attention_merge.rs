@@ -66,7 +66,7 @@ pub fn record(
     shape.check();
     let [slots, ..] = partials.dims::<3>();
     assert_eq!(partials.dims(), shape.partials_dims(slots), "partials");
-    output.check(tuning, shape, out);
+    output.check(tuning.activations, shape, out);
     let (teams, variant) = variant(tuning, shape.head_dim, output);
     let octs = num_rows * shape.num_heads * shape.head_dim / 8;
     rec.dispatch(

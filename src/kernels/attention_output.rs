@@ -50,7 +50,7 @@ impl Output {
         }
     }
 
-    pub(super) fn check(self, tuning: &Tuning, shape: &AttentionShape, out: &Tensor) {
+    pub(super) fn check(self, activations: Activations, shape: &AttentionShape, out: &Tensor) {
         assert!(
             self == Output::Rows || shape.head_dim.is_multiple_of(GROUP),
             "records of heads of {} dims",
@@ -60,21 +60,25 @@ impl Output {
         let width = shape.num_heads * shape.head_dim;
         assert_eq!(
             [rows, words],
-            self.dims(tuning.activations, rows, width),
+            self.dims(activations, rows, width),
             "shape of out"
         );
     }
 
     /// `variant` with the parts that store the result, by workgroups of `slots` members of teams.
     pub(super) fn parts(self, tuning: &Tuning, slots: u32, variant: Variant) -> Variant {
-        let variant = match self {
+        tuning.team(self.stores(tuning.activations, variant), slots)
+    }
+
+    /// The same for a kernel that has a `team_all` of its own.
+    pub(super) fn stores(self, activations: Activations, variant: Variant) -> Variant {
+        match self {
             Output::Rows => variant.part(&ROWS),
             Output::Records => variant
                 .part(&RECORDS)
-                .part(tuning.activations.part())
-                .part(tuning.activations.store_part()),
-        };
-        tuning.team(variant, slots)
+                .part(activations.part())
+                .part(activations.store_part()),
+        }
     }
 }
 

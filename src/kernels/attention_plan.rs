@@ -1,10 +1,10 @@
-//! Who computes which part of a step's attention: work items for the attention kernel, and rows for
+//! Who computes which part of a step's attention: work items for the attention kernels, and rows for
 //! the merge of what several items found. Pure: a function of numbers.
 //!
 //! A tile is a few neighbouring tokens of one sequence. It becomes one item that folds all its
 //! splits and writes the result, where all its pages are in one slab and the step has workgroups
 //! enough without more; otherwise one item per split, each in its split's slab, and a merge row per
-//! token. The result does not depend on the choice, not in a bit.
+//! token. The result of `attention` does not depend on the choice, not in a bit.
 
 use crate::kv::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES, SPLIT_SIZE};
 
@@ -23,22 +23,29 @@ pub struct PlanSequence<'a> {
     pub table_at: usize,
 }
 
+/// How the kernel that a plan is for cuts rows into items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// The most tokens of an item: as many as fill whole tiles.
+    pub tile_tokens: usize,
+    /// Teams of eight invocations that an item has, at least.
+    pub item_teams: usize,
+}
+
 /// What a plan has to keep to.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanLimits {
     /// Where pages are.
     pub geometry: PageGeometry,
-    /// The most tokens of an item: [`AttentionShape::tile_tokens`](super::attention::AttentionShape::tile_tokens).
-    pub tile_tokens: usize,
-    /// Teams of an item, at least: [`AttentionShape::item_teams`](super::attention::AttentionShape::item_teams).
-    pub item_teams: usize,
+    /// Of the kernel.
+    pub tiling: Tiling,
     /// Teams that keep the device busy: with fewer, splits become items of their own.
     pub wanted_teams: usize,
     /// Rows of the tensor of partial results.
     pub partial_slots: usize,
 }
 
-/// One entry of the attention kernel's work list; the words are described in `shaders/lib/attention_items.wgsl`.
+/// One entry of an attention kernel's work list; the words are described in `shaders/lib/attention_items.wgsl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// First row of the step.
@@ -135,16 +142,16 @@ pub fn splits_for(position: usize) -> usize {
 pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
     let tiles: usize = sequences
         .iter()
-        .map(|s| s.num_tokens.div_ceil(limits.tile_tokens))
+        .map(|s| s.num_tokens.div_ceil(limits.tiling.tile_tokens))
         .sum();
-    let enough = tiles * limits.item_teams >= limits.wanted_teams;
+    let enough = tiles * limits.tiling.item_teams >= limits.wanted_teams;
     let num_slabs = limits.geometry.num_slabs();
     let mut rounds = vec![Round::new(num_slabs)];
     for sequence in sequences {
         let slabs = slabs_of_splits(sequence, &limits.geometry);
         let mut done = 0;
         while done < sequence.num_tokens {
-            let mut tokens = limits.tile_tokens.min(sequence.num_tokens - done);
+            let mut tokens = limits.tiling.tile_tokens.min(sequence.num_tokens - done);
             let mut splits = splits_for(sequence.position0 + done + tokens - 1);
             let one_slab = slabs[..splits].iter().all(|&s| s == slabs[0]);
             let fold = one_slab && (splits == 1 || enough);

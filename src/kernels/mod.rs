@@ -9,6 +9,8 @@ pub mod argmax;
 pub mod attention;
 pub mod attention_batch;
 pub mod attention_cases;
+pub mod attention_coop;
+mod attention_coop_cases;
 pub mod attention_merge;
 mod attention_merge_cases;
 pub mod attention_output;
@@ -70,6 +72,7 @@ macro_rules! entry {
 pub static ALL: &[Entry] = &[
     entry!(argmax::ARGMAX),
     entry!(attention::ATTENTION, timings: attention::timings),
+    entry!(attention_coop::ATTENTION_COOP, timings: attention_coop::timings),
     entry!(attention_merge::ATTENTION_MERGE),
     entry!(embedding::EMBEDDING),
     entry!(gather_rows::GATHER_ROWS),

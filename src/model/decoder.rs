@@ -22,7 +22,9 @@ use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm, Out};
 use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
-use crate::kernels::{Tuning, attention_merge, embedding, gather_rows, halve, pack, rope};
+use crate::kernels::{
+    Tuning, attention_coop, attention_merge, embedding, gather_rows, halve, pack, rope,
+};
 use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use crate::quant::Weights;
 use std::sync::Arc;
@@ -159,10 +161,13 @@ impl Decoder {
     /// A step's metadata for `spans`; callers may append sections of their own before it is recorded.
     pub fn step(&self, spans: &[Span]) -> Step {
         let shape = attention_shape(&self.config);
+        let num_tokens = spans.iter().map(|span| span.tokens.len()).sum();
         let limits = PlanLimits {
             geometry: self.kv.geometry(),
-            tile_tokens: shape.tile_tokens(),
-            item_teams: shape.item_teams(),
+            tiling: match coop_of(&self.options, num_tokens) {
+                Some(_) => attention_coop::tiling(&shape),
+                None => shape.tiling(),
+            },
             // on a CPU a merge, a dispatch more, costs more than a thread that waits for another
             wanted_teams: if self.gpu().is_software() { 2 } else { 2048 },
             partial_slots: self.scratch.partials.shape()[0],
@@ -228,7 +233,7 @@ impl Decoder {
         let mut pass = LayerPass {
             rec,
             tuning,
-            coop: options.coop,
+            coop: coop_of(options, n),
             norm,
             shape: attention_shape(config),
             step,
@@ -272,10 +277,16 @@ impl Decoder {
     }
 }
 
+/// The matrices that a step of `num_tokens` is computed by; none where it is short.
+fn coop_of(options: &DecoderOptions, num_tokens: usize) -> Option<Coop> {
+    options.coop.filter(|_| num_tokens > MOST_CANONICAL_TOKENS)
+}
+
 /// What every layer of a step needs.
 struct LayerPass<'a> {
     rec: &'a mut Recorder,
     tuning: &'a Tuning,
+    /// What this step is computed by, where it is long and the mode is fast.
     coop: Option<Coop>,
     norm: Norm,
     shape: AttentionShape,
@@ -305,7 +316,7 @@ impl LayerPass<'_> {
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }
         for round in &step.attention {
-            record_attention(self.rec, self.tuning, &self.shape, slabs, round, s);
+            self.attention(slabs, round);
         }
         if let Some(attended) = &s.attended {
             pack::record(self.rec, self.tuning, attended, n, &s.act_attended);
@@ -332,48 +343,50 @@ impl LayerPass<'_> {
     fn matmul(&mut self, w: &Weights, x: &Tensor, norm: Option<Norm>, out: Out) {
         let (n, rec) = (self.step.num_tokens, &mut *self.rec);
         match (self.coop, &self.s.halves) {
-            (Some(coop), Some(halves)) if n > MOST_CANONICAL_TOKENS => {
+            (Some(coop), Some(halves)) => {
                 halve::record(rec, self.tuning, x, n, w.columns, norm, halves);
                 matmul_coop::record(rec, coop, w, halves, n, out);
             }
             _ => matmul::record(rec, self.tuning, w, x, n, norm, out),
         }
     }
-}
 
-fn record_attention(
-    rec: &mut Recorder,
-    tuning: &Tuning,
-    shape: &AttentionShape,
-    slabs: &[KvSlab],
-    round: &AttentionRound,
-    s: &Scratch,
-) {
-    let output = Output::of(shape);
-    let out = s.attended.as_ref().unwrap_or(&s.act_attended);
-    for (slab, &items) in slabs.iter().zip(&round.slabs) {
-        attention::record(
+    /// A round of attention, planned for the kernel that the same choice leads to.
+    fn attention(&mut self, slabs: &[KvSlab], round: &AttentionRound) {
+        let (rec, s, shape) = (&mut *self.rec, self.s, &self.shape);
+        let (q, meta, partials) = (&s.q, &s.meta, &s.partials);
+        let output = Output::of(shape);
+        let out = s.attended.as_ref().unwrap_or(&s.act_attended);
+        for (slab, &items) in slabs.iter().zip(&round.slabs) {
+            match self.coop {
+                Some(coop) => attention_coop::record(
+                    rec, coop, shape, slab, q, meta, items, partials, output, out,
+                ),
+                None => attention::record(
+                    rec,
+                    self.tuning,
+                    shape,
+                    slab,
+                    q,
+                    meta,
+                    items,
+                    partials,
+                    output,
+                    out,
+                ),
+            }
+        }
+        let (rows_at, num_rows) = (round.merge_at, round.merge_rows);
+        attention_merge::record(
             rec,
-            tuning,
+            self.tuning,
             shape,
-            slab,
-            &s.q,
-            &s.meta,
-            items,
-            &s.partials,
+            meta,
+            rows_at,
+            num_rows,
+            partials,
             output,
             out,
         );
     }
-    attention_merge::record(
-        rec,
-        tuning,
-        shape,
-        &s.meta,
-        round.merge_at,
-        round.merge_rows,
-        &s.partials,
-        output,
-        out,
-    );
 }

@@ -10,7 +10,7 @@ pub enum Numerics {
     /// One order for every sum: the same bits however a text is cut into steps.
     #[default]
     Canonical,
-    /// Steps of many tokens are multiplied by cooperative matrices, f16 operands with f32 sums. An
+    /// Steps of many tokens are computed by cooperative matrices, f16 operands with f32 sums. An
     /// error where the adapter has none: it is never chosen on its own, nor left on its own.
     Fast,
 }
@@ -24,7 +24,8 @@ impl Numerics {
         }
     }
 
-    /// The cooperative matrices that matmuls of long steps take on `gpu`; none in canonical mode.
+    /// The cooperative matrices that matmuls and attention of long steps take on `gpu`; none in canonical
+    /// mode.
     ///
     /// # Errors
     /// [`Error::AdapterLacks`] where `gpu` has none, [`Error::Request`] where activations are not f32.

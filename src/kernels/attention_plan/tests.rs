@@ -6,8 +6,10 @@ use std::collections::HashMap;
 fn limits(slab_pages: usize, num_pages: usize) -> PlanLimits {
     PlanLimits {
         geometry: PageGeometry::new(num_pages, slab_pages),
-        tile_tokens: 5,
-        item_teams: 3,
+        tiling: Tiling {
+            tile_tokens: 5,
+            item_teams: 3,
+        },
         wanted_teams: 12,
         partial_slots: 64,
     }
@@ -97,7 +99,8 @@ proptest! {
         partial_slots in 7..200usize,
     ) {
         let geometry = PageGeometry::new(40 * SPLIT_PAGES, slab_splits * SPLIT_PAGES);
-        let limits = PlanLimits { geometry, tile_tokens, item_teams: 3, wanted_teams, partial_slots };
+        let tiling = Tiling { tile_tokens, item_teams: 3 };
+        let limits = PlanLimits { geometry, tiling, wanted_teams, partial_slots };
         let mut pool = PagePool::new(geometry);
         let mut tables = vec![Vec::new(); shapes.len()];
         for ((tokens, position), table) in shapes.iter().zip(&mut tables) {
