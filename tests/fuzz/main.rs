@@ -2,6 +2,8 @@
 //!
 //! `cargo fuzz run --fuzz-dir tests/fuzz gguf` (on a nightly toolchain) goes on from there; an input
 //! that it stops at belongs into `corpus/TARGET`, under a name that says what it is.
+//! `template` needs `-- -detect_leaks=0`: a namespace that a template puts into itself is never freed, a
+//! few hundred bytes a rendering.
 //! `NELUMBO_FUZZ_SEEDS=DIR` writes the seeds into `DIR/TARGET`, to begin from.
 
 #[path = "../formats/memory.rs"]
