@@ -4,7 +4,7 @@ use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{HfDir, ModelFiles};
-use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab};
+use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
 use serde_json::Value;
 use std::path::Path;
 
@@ -92,15 +92,13 @@ impl Texts {
 }
 
 fn from_gguf(metadata: &Metadata) -> Result<Texts> {
-    let model = metadata.string("tokenizer.ggml.model")?;
-    if model != "gpt2" {
-        return Err(Error::Unsupported {
-            path: metadata.path().to_owned(),
-            what: "tokenizer.ggml.model".to_owned(),
-            found: model.to_owned(),
-            supported: "gpt2 (byte-level BPE)".to_owned(),
-        });
-    }
+    let name = metadata.string("tokenizer.ggml.model")?;
+    let kind = VocabKind::from_gguf(name).ok_or_else(|| Error::Unsupported {
+        path: metadata.path().to_owned(),
+        what: "tokenizer.ggml.model".to_owned(),
+        found: name.to_owned(),
+        supported: VocabKind::supported().to_owned(),
+    })?;
     let types = metadata
         .opt_i32s("tokenizer.ggml.token_type")?
         .unwrap_or(&[]);
@@ -118,20 +116,37 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             TokenType::from_gguf(number).ok_or_else(wrong)
         })
         .collect::<Result<_>>()?;
+    let by_merges = kind == VocabKind::ByteLevel;
     let vocab = Vocab {
+        kind,
         tokens: metadata.strings("tokenizer.ggml.tokens")?.to_vec(),
         token_types,
-        merges: metadata.strings("tokenizer.ggml.merges")?.to_vec(),
+        merges: if by_merges {
+            metadata.strings("tokenizer.ggml.merges")?.to_vec()
+        } else {
+            Vec::new()
+        },
+        scores: if by_merges {
+            Vec::new()
+        } else {
+            metadata.f32s("tokenizer.ggml.scores")?.to_vec()
+        },
         pre: metadata
             .opt_string("tokenizer.ggml.pre")?
             .unwrap_or("default")
             .to_owned(),
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
-        // files of this kind that do not say have tokenizers that add none
-        add_bos: metadata
-            .opt_bool("tokenizer.ggml.add_bos_token")?
+        unknown: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
+        add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
+        // what SentencePiece does unless a model says otherwise
+        add_space_prefix: metadata
+            .opt_bool("tokenizer.ggml.add_space_prefix")?
+            .unwrap_or(true),
+        remove_extra_whitespaces: metadata
+            .opt_bool("tokenizer.ggml.remove_extra_whitespaces")?
             .unwrap_or(false),
+        charsmap: charsmap(metadata)?,
     };
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
     let turn_end = metadata.opt_u32("tokenizer.ggml.eot_token_id")?;
@@ -140,6 +155,21 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
         metadata.opt_string("tokenizer.chat_template")?,
         turn_end,
     ))
+}
+
+/// The bytes of an array that files hold as signed or unsigned ones.
+fn charsmap(metadata: &Metadata) -> Result<Vec<u8>> {
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    let numbers = metadata.opt_i32s(key)?.unwrap_or(&[]);
+    let byte = |(i, &number): (usize, &i32)| match number {
+        -128..=255 => Ok((number & 0xFF) as u8),
+        _ => Err(Error::field(
+            metadata.path(),
+            format!("{key}[{i}]"),
+            format!("is {number}, expected a byte"),
+        )),
+    };
+    numbers.iter().enumerate().map(byte).collect()
 }
 
 fn from_dir(dir: &HfDir) -> Result<Texts> {
