@@ -1,5 +1,6 @@
 //! The text side of a model: tokenizer, chat template, and the tokens that end an answer.
 
+use super::defaults::SamplingDefaults;
 use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
@@ -16,6 +17,8 @@ pub struct Texts {
     pub template: Result<ChatTemplate, String>,
     /// Tokens after which an answer is over.
     pub end_tokens: Vec<u32>,
+    /// How the model's authors would have tokens drawn.
+    pub sampling: SamplingDefaults,
 }
 
 /// Control tokens that end a turn in the chat formats in use. Files often name only one of several.
@@ -87,6 +90,7 @@ impl Texts {
             tokenizer,
             template,
             end_tokens,
+            sampling: SamplingDefaults::default(),
         }
     }
 }
@@ -180,17 +184,20 @@ fn from_dir(dir: &HfDir) -> Result<Texts> {
     let tokenizer_config = dir.read_json("tokenizer_config.json")?;
     let tokenizer = Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?;
     let mut ends = end_ids(&dir.config_path, &dir.config)?;
+    let mut sampling = SamplingDefaults::default();
     if let Some(generation) = dir.read_json("generation_config.json")? {
-        ends.extend(end_ids(
-            &dir.dir.join("generation_config.json"),
-            &generation,
-        )?);
+        let path = dir.dir.join("generation_config.json");
+        ends.extend(end_ids(&path, &generation)?);
+        sampling = SamplingDefaults::read(&path, &generation);
     }
     let template = match dir.read_text("chat_template.jinja")? {
         Some(text) => Some(text),
         None => tokenizer_config.as_ref().and_then(template_of),
     };
-    Ok(Texts::new(tokenizer, template.as_deref(), ends))
+    Ok(Texts {
+        sampling,
+        ..Texts::new(tokenizer, template.as_deref(), ends)
+    })
 }
 
 /// `eos_token_id`: an id or a list of them.

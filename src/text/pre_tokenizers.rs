@@ -283,7 +283,7 @@ mod tests {
             cut("viking", "yksi, 12 kaksi"),
             ["yksi", ",", " ", "1", "2", " kaksi"]
         );
-        assert_eq!(cut("bailingmoe", "a\n\nb"), ["a", "\n", "\n", "b"]);
+        assert_eq!(cut("bailingmoe", "a!\n\nb"), ["a", "!\n\n", "b"]);
         assert_eq!(cut("seed-coder", "x;\n\ny"), ["x", ";", "\n\n", "y"]);
         assert_eq!(cut("qwen2", "x;\n\ny"), ["x", ";\n\n", "y"]);
         assert_eq!(cut("jais-2", "a       b"), ["a", "    ", "  ", " b"]);
