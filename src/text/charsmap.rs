@@ -32,7 +32,7 @@ impl Charsmap {
             return fail(format!("{} bytes, expected at least 4", blob.len()));
         };
         let len = u32::from_le_bytes(*len) as usize;
-        if len == 0 || len % 4 != 0 || len > rest.len() {
+        if len == 0 || !len.is_multiple_of(4) || len > rest.len() {
             return fail(format!(
                 "declares {len} bytes of trie, {} follow; expected a multiple of 4 above 0",
                 rest.len()

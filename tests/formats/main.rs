@@ -10,6 +10,7 @@ mod memory;
 mod metadata;
 mod mutation;
 mod oracle;
+mod pieces;
 mod safetensors;
 mod split;
 #[path = "../faults/tiny_llama.rs"]
