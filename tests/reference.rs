@@ -282,7 +282,7 @@ fn a_model_encoded_again_stays_the_same_model() {
         // Normal values reach about 2.5 times their size within 32, so that a step between n levels
         // is 5 / n, and the error 0.29 of that; a little more where scales are rounded as well.
         let levels = match encoding {
-            Encoding::F32 | Encoding::F16 => f64::INFINITY,
+            Encoding::F32 | Encoding::F64 | Encoding::F16 => f64::INFINITY,
             Encoding::Bf16 | Encoding::Q8_0 | Encoding::Q8K => 200.0,
             Encoding::Q6K => 64.0,
             Encoding::Q5_0 | Encoding::Q5_1 | Encoding::Q5K => 32.0,

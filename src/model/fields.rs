@@ -8,13 +8,20 @@ use std::path::Path;
 #[derive(Clone, Copy)]
 pub struct Fields<'a> {
     path: &'a Path,
+    /// The field that holds this object, if it is nested.
+    inside: Option<&'a str>,
     value: &'a Value,
 }
 
 impl<'a> Fields<'a> {
     /// The object `value` of the file `path`.
     pub fn new(path: &'a Path, value: &'a Value) -> Fields<'a> {
-        Fields { path, value }
+        let inside = None;
+        Fields {
+            path,
+            inside,
+            value,
+        }
     }
 
     /// The field, unless it is missing or null.
@@ -118,10 +125,13 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// [`Error::Field`] when it is something else.
-    pub fn opt_object(&self, field: &str) -> Result<Option<Fields<'a>>> {
+    pub fn opt_object(&self, field: &'a str) -> Result<Option<Fields<'a>>> {
         match self.get(field) {
             None => Ok(None),
-            Some(value @ Value::Object(_)) => Ok(Some(Fields::new(self.path, value))),
+            Some(value @ Value::Object(_)) => Ok(Some(Fields {
+                inside: Some(field),
+                ..Fields::new(self.path, value)
+            })),
             Some(other) => {
                 Err(self.wrong(field, format!("is {}, expected an object", brief(other))))
             }
@@ -130,7 +140,10 @@ impl<'a> Fields<'a> {
 
     /// An error at `field` of this object's file.
     pub fn wrong(&self, field: &str, problem: impl Into<String>) -> Error {
-        Error::field(self.path, field, problem)
+        match self.inside {
+            Some(outer) => Error::field(self.path, format!("{outer}.{field}"), problem),
+            None => Error::field(self.path, field, problem),
+        }
     }
 
     /// The file.
@@ -179,5 +192,8 @@ mod tests {
         );
         assert!(fields.opt_object("f").is_err() && fields.opt_object("g").unwrap().is_some());
         assert_eq!(fields.opt_count("e", 9).unwrap(), None);
+        let nested = fields.opt_object("g").unwrap().unwrap();
+        let error = nested.number("factor").unwrap_err().to_string();
+        assert_eq!(error, "config.json: g.factor: is missing");
     }
 }

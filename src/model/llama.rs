@@ -4,7 +4,7 @@ use super::Family;
 use super::config::{Config, Spelling};
 use super::fields::{self, Fields};
 use super::rope::{Rope, RopeScaling};
-use super::tensors::{LayerNames, Names};
+use super::tensors::{LayerNames, Names, embedding_is_head};
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{Gguf, HfDir, ModelFiles};
@@ -56,7 +56,11 @@ fn from_json(dir: &HfDir) -> Result<Config> {
         rope: rope_from_json(&json)?,
         max_position_embeddings: json.count("max_position_embeddings", 1 << 30)?,
         // absent means the library's default: not tied
-        tied_head: json.opt_bool("tie_word_embeddings")?.unwrap_or(false),
+        tied_head: embedding_is_head(
+            &dir.checkpoint,
+            &HF_NAMES,
+            json.opt_bool("tie_word_embeddings")?.unwrap_or(false),
+        )?,
     };
     let spelling = Spelling {
         num_heads: "num_attention_heads",
@@ -120,7 +124,9 @@ fn refuse_what_is_not_computed(json: &Fields) -> Result<()> {
             Neutral::One => (value.as_f64() == Some(1.0), "1"),
         };
         if !is_neutral {
-            return Err(unsupported(json, field, &fields::brief(value), supported));
+            // of a quantisation the method says more than the first letters of its settings
+            let found = value.get("quant_method").unwrap_or(value);
+            return Err(unsupported(json, field, &fields::brief(found), supported));
         }
     }
     match json.opt_string("hidden_act")? {
@@ -318,47 +324,51 @@ fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
 
 fn names(files: &ModelFiles) -> Names {
     match files {
-        ModelFiles::HuggingFace(_) => Names {
-            embedding: "model.embed_tokens.weight",
-            final_norm: "model.norm.weight",
-            head: "lm_head.weight",
-            layer: LayerNames {
-                prefix: "model.layers.",
-                attn_norm: "input_layernorm.weight",
-                q: "self_attn.q_proj.weight",
-                k: "self_attn.k_proj.weight",
-                v: "self_attn.v_proj.weight",
-                o: "self_attn.o_proj.weight",
-                mlp_norm: "post_attention_layernorm.weight",
-                gate: "mlp.gate_proj.weight",
-                up: "mlp.up_proj.weight",
-                down: "mlp.down_proj.weight",
-            },
-            ignored: &["rotary_emb.inv_freq"],
-            pairs_adjacent: false,
-        },
-        ModelFiles::Gguf(_) => Names {
-            embedding: "token_embd.weight",
-            final_norm: "output_norm.weight",
-            head: "output.weight",
-            layer: LayerNames {
-                prefix: "blk.",
-                attn_norm: "attn_norm.weight",
-                q: "attn_q.weight",
-                k: "attn_k.weight",
-                v: "attn_v.weight",
-                o: "attn_output.weight",
-                mlp_norm: "ffn_norm.weight",
-                gate: "ffn_gate.weight",
-                up: "ffn_up.weight",
-                down: "ffn_down.weight",
-            },
-            ignored: &["rope_freqs.weight"],
-            // this family's rows are stored with the two halves of each rotated pair side by side
-            pairs_adjacent: true,
-        },
+        ModelFiles::HuggingFace(_) => HF_NAMES,
+        ModelFiles::Gguf(_) => GGUF_NAMES,
     }
 }
+
+const HF_NAMES: Names = Names {
+    embedding: "model.embed_tokens.weight",
+    final_norm: "model.norm.weight",
+    head: "lm_head.weight",
+    layer: LayerNames {
+        prefix: "model.layers.",
+        attn_norm: "input_layernorm.weight",
+        q: "self_attn.q_proj.weight",
+        k: "self_attn.k_proj.weight",
+        v: "self_attn.v_proj.weight",
+        o: "self_attn.o_proj.weight",
+        mlp_norm: "post_attention_layernorm.weight",
+        gate: "mlp.gate_proj.weight",
+        up: "mlp.up_proj.weight",
+        down: "mlp.down_proj.weight",
+    },
+    ignored: &["rotary_emb.inv_freq"],
+    pairs_adjacent: false,
+};
+
+const GGUF_NAMES: Names = Names {
+    embedding: "token_embd.weight",
+    final_norm: "output_norm.weight",
+    head: "output.weight",
+    layer: LayerNames {
+        prefix: "blk.",
+        attn_norm: "attn_norm.weight",
+        q: "attn_q.weight",
+        k: "attn_k.weight",
+        v: "attn_v.weight",
+        o: "attn_output.weight",
+        mlp_norm: "ffn_norm.weight",
+        gate: "ffn_gate.weight",
+        up: "ffn_up.weight",
+        down: "ffn_down.weight",
+    },
+    ignored: &["rope_freqs.weight"],
+    // this family's rows are stored with the two halves of each rotated pair side by side
+    pairs_adjacent: true,
+};
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use super::weights::ModelWeights;
 use super::{Config, Numerics, family};
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
-use crate::formats::{self};
+use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
 use crate::kernels::Activations;
 use crate::kv::{KvCache, KvFormat, pages_for};
@@ -49,6 +49,8 @@ pub struct LoadOptions {
     /// Measures what suits the adapter and the model's shape, in up to 3 s, and keeps the result where
     /// `open` names a folder. Otherwise everything is as [`crate::kernels::Tuning::for_gpu`] has it.
     pub autotune: bool,
+    /// Weights that are NaN or infinite are refused instead of warned of.
+    pub strict_weights: bool,
 }
 
 impl Default for LoadOptions {
@@ -63,6 +65,7 @@ impl Default for LoadOptions {
             lanes: None,
             numerics: Numerics::default(),
             autotune: false,
+            strict_weights: false,
         }
     }
 }
@@ -91,32 +94,7 @@ impl Model {
         let mut config = (family.config)(&files)?;
         let texts = Texts::load(&files)?;
         let vocab = texts.tokenizer.vocab_size();
-        if vocab > config.vocab_size {
-            let problem = format!(
-                "is {}, but the tokenizer has {vocab} tokens",
-                config.vocab_size
-            );
-            return Err(Error::field(
-                files.checkpoint().path(),
-                "vocab_size",
-                problem,
-            ));
-        }
-        if let Some(&end) = texts
-            .end_tokens
-            .iter()
-            .find(|&&t| t as usize >= config.vocab_size)
-        {
-            let problem = format!(
-                "is {end}, outside of the vocabulary of {}",
-                config.vocab_size
-            );
-            return Err(Error::field(
-                files.checkpoint().path(),
-                "eos_token_id",
-                problem,
-            ));
-        }
+        check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
         let gpu = Gpu::open(&OpenOptions {
@@ -132,9 +110,33 @@ impl Model {
         weights.truncate_vocab(vocab);
         config.vocab_size = vocab;
         let mut decoder = Decoder::new(&gpu, config, weights, sizes)?;
-        fill_and_warm_up(&mut decoder, || whole.fill(&gpu, &map, progress))?;
+        fill_and_warm_up(&mut decoder, || {
+            whole.fill(&gpu, &map, options.strict_weights, progress)
+        })?;
         Ok(Model { decoder, texts })
     }
+}
+
+/// That the model knows every token of the tokenizer, and the tokens that end an answer. It may know
+/// more: rows are often padded to a round number.
+fn check_vocab(files: &ModelFiles, texts: &Texts, vocab_size: usize) -> Result<()> {
+    let (path, field) = match files {
+        ModelFiles::Gguf(gguf) => (
+            gguf.metadata.path(),
+            "vocab_size (rows of token_embd.weight)",
+        ),
+        ModelFiles::HuggingFace(dir) => (dir.config_path.as_path(), "vocab_size"),
+    };
+    let tokens = texts.tokenizer.vocab_size();
+    if tokens > vocab_size {
+        let problem = format!("is {vocab_size}, but the tokenizer has {tokens} tokens");
+        return Err(Error::field(path, field, problem));
+    }
+    if let Some(&end) = texts.end_tokens.iter().find(|&&t| t as usize >= vocab_size) {
+        let problem = format!("is {end}, outside of the vocabulary of {vocab_size}");
+        return Err(Error::field(path, "eos_token_id", problem));
+    }
+    Ok(())
 }
 
 /// Fills the weights here while kernels are compiled beside it, where the backend likes company;
@@ -178,7 +180,7 @@ pub fn decoder_from_parts(
     let (tuned, _straggler) = tune::choose(gpu, config, options)?;
     let sizes = sizes(gpu, config, options, tuned)?;
     let weights = ModelWeights::allocate(gpu, &map, options.weights)?;
-    weights.fill(gpu, &map, &mut |_, _| ())?;
+    weights.fill(gpu, &map, options.strict_weights, &mut |_, _| ())?;
     Decoder::new(gpu, config.clone(), weights, sizes)
 }
 
@@ -197,6 +199,12 @@ fn sizes(
     let max_model_len = options
         .ctx_size
         .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT));
+    if options.ctx_size.is_none() && max_model_len < config.max_position_embeddings {
+        log::warn!(
+            "max_position_embeddings is {}, but a context holds {max_model_len} tokens here; --ctx-size asks for more",
+            config.max_position_embeddings
+        );
+    }
     if max_model_len > config.max_position_embeddings {
         log::warn!(
             "--ctx-size {max_model_len} is over the {} tokens the model was made for",
@@ -232,10 +240,19 @@ fn check_memory(gpu: &Gpu, config: &Config, sizes: &DecoderOptions, weights: u64
         sizes.kv_format,
     );
     let cache = page * pages_for(sizes.max_model_len) as u64;
-    match free_host_memory().filter(|_| gpu.is_software()) {
-        Some(free) if weights + cache > free => Err(Error::DoesNotFit {
+    refuse_beyond(
+        free_host_memory().filter(|_| gpu.is_software()),
+        weights,
+        cache,
+    )
+}
+
+/// Refuses what takes more than what is free, where that is known.
+fn refuse_beyond(free: Option<u64>, weights: u64, cache: u64) -> Result<()> {
+    match free {
+        Some(free) if weights.saturating_add(cache) > free => Err(Error::DoesNotFit {
             what: format!("the model ({weights} bytes of weights, {cache} of KV cache)"),
-            needed_bytes: weights + cache,
+            needed_bytes: weights.saturating_add(cache),
             available_bytes: free,
             advice: "a smaller --ctx-size takes less".to_owned(),
         }),
@@ -249,4 +266,30 @@ fn free_host_memory() -> Option<u64> {
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn m32_what_memory_cannot_hold_is_refused_with_both_numbers_and_the_flag_that_helps() {
+        let text = |free, weights, cache| {
+            let result = refuse_beyond(free, weights, cache);
+            result.map_err(|error| error.to_string())
+        };
+        assert_eq!(text(Some(100), 60, 40), Ok(()));
+        assert_eq!(text(None, u64::MAX, u64::MAX), Ok(()));
+        let error = text(Some(100), 60, 41).unwrap_err();
+        for part in [
+            "60 bytes of weights",
+            "41 of KV",
+            "101",
+            "100",
+            "--ctx-size",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(text(Some(u64::MAX - 1), u64::MAX, u64::MAX).is_err());
+    }
 }

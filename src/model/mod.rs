@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod decoder;
+mod defaults;
 pub mod fields;
 pub mod llama;
 pub mod load;
@@ -23,6 +24,7 @@ pub mod work;
 
 pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};
+pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
 pub use texts::Texts;
@@ -62,23 +64,21 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
         }
         ModelFiles::HuggingFace(dir) => {
             let path = dir.config_path.as_path();
-            let names = fields::Fields::new(path, &dir.config).strings("architectures")?;
-            match names.as_slice() {
-                [one] => (path, "architectures", one.clone()),
-                others => {
-                    return Err(Error::field(
-                        path,
-                        "architectures",
-                        format!("{others:?}, expected exactly one"),
-                    ));
+            let names = fields::Fields::new(path, &dir.config).strings("architectures");
+            match names.as_deref() {
+                Ok([one]) => (path, "architectures", one.clone()),
+                other => {
+                    let found = match other {
+                        Ok(names) => format!("is {names:?}"),
+                        Err(_) => "is missing, or no array of strings".to_owned(),
+                    };
+                    let problem = format!("{found}, expected one of {}", supported(files));
+                    return Err(Error::field(path, "architectures", problem));
                 }
             }
         }
     };
-    let names_of = |family: &Family| match files {
-        ModelFiles::Gguf(_) => family.gguf_names,
-        ModelFiles::HuggingFace(_) => family.hf_names,
-    };
+    let names_of = |family: &Family| names_in(files, family);
     FAMILIES
         .iter()
         .find(|f| names_of(f).contains(&found.as_str()))
@@ -86,11 +86,20 @@ pub fn family(files: &ModelFiles) -> Result<&'static Family> {
             path: path.to_owned(),
             what: format!("architecture ({field})"),
             found,
-            supported: FAMILIES
-                .iter()
-                .flat_map(names_of)
-                .copied()
-                .collect::<Vec<_>>()
-                .join(", "),
+            supported: supported(files),
         })
+}
+
+/// The names of a family in files of this layout.
+fn names_in(files: &ModelFiles, family: &Family) -> &'static [&'static str] {
+    match files {
+        ModelFiles::Gguf(_) => family.gguf_names,
+        ModelFiles::HuggingFace(_) => family.hf_names,
+    }
+}
+
+/// All of them, comma separated.
+fn supported(files: &ModelFiles) -> String {
+    let names = FAMILIES.iter().flat_map(|f| names_in(files, f)).copied();
+    names.collect::<Vec<_>>().join(", ")
 }

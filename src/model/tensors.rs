@@ -5,8 +5,9 @@
 //! holds a whole tensor.
 
 use super::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::checkpoint::{Checkpoint, TensorInfo};
+use crate::formats::encoding::count_non_finite;
 use crate::quant::{BLOCK_ROWS, Format};
 
 /// f32 values decoded at once: 4 MiB.
@@ -74,7 +75,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Calls `each(first_row, values)` for pieces in order; pieces start at multiples of 4 rows.
+    /// Calls `each(first_row, values)` for pieces in order; pieces start at multiples of 4 rows. Tells
+    /// the tensors with values that are NaN or infinite, and how many there are in each.
     ///
     /// # Errors
     /// What reading reports, and what `each` does.
@@ -82,7 +84,8 @@ impl Rows<'_> {
         &self,
         checkpoint: &Checkpoint,
         mut each: impl FnMut(usize, &[f32]) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<NonFinite<'_>> {
+        let mut non_finite = NonFinite::default();
         let (mut values, mut other, mut mixed) = (Vec::new(), Vec::new(), Vec::new());
         match self {
             Rows::Concat(parts) => {
@@ -94,6 +97,7 @@ impl Rows<'_> {
                     for start in (0..info.rows()).step_by(step) {
                         let end = (start + step).min(info.rows());
                         checkpoint.read_rows(info, start..end, &mut values)?;
+                        non_finite.count(info, &values);
                         if head_dim > 0 {
                             pairs_from_halves(&values, info.columns(), head_dim, &mut mixed);
                             std::mem::swap(&mut values, &mut mixed);
@@ -109,6 +113,8 @@ impl Rows<'_> {
                     let end = (start + step).min(a.rows());
                     checkpoint.read_rows(a, start..end, &mut values)?;
                     checkpoint.read_rows(b, start..end, &mut other)?;
+                    non_finite.count(a, &values);
+                    non_finite.count(b, &other);
                     mixed.clear();
                     let block = BLOCK_ROWS * a.columns();
                     for (a, b) in values.chunks(block).zip(other.chunks(block)) {
@@ -119,7 +125,24 @@ impl Rows<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(non_finite)
+    }
+}
+
+/// Tensors with values that are NaN or infinite, and how many of them.
+#[derive(Default)]
+pub struct NonFinite<'a>(pub Vec<(&'a TensorInfo, usize)>);
+
+impl<'a> NonFinite<'a> {
+    fn count(&mut self, info: &'a TensorInfo, values: &[f32]) {
+        let count = count_non_finite(values);
+        if count == 0 {
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| known.name == info.name) {
+            Some((_, sum)) => *sum += count,
+            None => self.0.push((info, count)),
+        }
     }
 }
 
@@ -170,13 +193,14 @@ impl<'a> TensorMap<'a> {
     /// Finds and checks every tensor. Nothing is read but the tables already in memory.
     ///
     /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor) for missing ones,
+    /// [`Error::Tensor`](crate::Error::Tensor) for missing ones, up to ten in one message;
     /// [`Error::WeightShape`](crate::Error::WeightShape) for wrong ones.
     pub fn new(
         config: &Config,
         names: &Names,
         checkpoint: &'a Checkpoint,
     ) -> Result<TensorMap<'a>> {
+        require(config, names, checkpoint)?;
         let h = config.hidden_size;
         let whole = |name: &str, shape: &[usize], because: &str| -> Result<Rows<'a>> {
             Ok(Rows::Concat(vec![(
@@ -225,6 +249,64 @@ impl<'a> TensorMap<'a> {
             .sum();
         layers + of(&self.embedding) + self.head.as_ref().map_or(0, of)
     }
+}
+
+/// That every tensor is there which the configuration needs.
+fn require(config: &Config, names: &Names, checkpoint: &Checkpoint) -> Result<()> {
+    let l = &names.layer;
+    let (qkv, mlp) = (
+        [l.attn_norm, l.q, l.k, l.v, l.o],
+        [l.mlp_norm, l.gate, l.up, l.down],
+    );
+    let in_layer = qkv.into_iter().chain(mlp);
+    let layers = (0..config.num_layers).flat_map(|index| {
+        let prefix = l.prefix;
+        in_layer
+            .clone()
+            .map(move |name| format!("{prefix}{index}.{name}"))
+    });
+    let top = [names.embedding, names.final_norm].map(str::to_owned);
+    let all: Vec<String> = top.into_iter().chain(layers).collect();
+    checkpoint.require_all(all.iter().map(String::as_str))?;
+    if config.tied_head || checkpoint.get(names.head).is_some() {
+        return Ok(());
+    }
+    let problem = "is missing, and tie_word_embeddings is not true, so that the embedding does not \
+                   stand in for it";
+    Err(Error::tensor(checkpoint.path(), names.head, problem))
+}
+
+/// Whether the embedding serves as the head. `told` is what the configuration says, but a head that is
+/// stored and differs from the embedding is used: somebody trained it.
+///
+/// # Errors
+/// [`Error::Tensor`] when the embedding is missing; what reading reports.
+pub fn embedding_is_head(checkpoint: &Checkpoint, names: &Names, told: bool) -> Result<bool> {
+    let Some(head) = checkpoint.get(names.head).filter(|_| told) else {
+        return Ok(told);
+    };
+    let embedding = checkpoint.require(names.embedding)?;
+    let mut same = head.shape == embedding.shape;
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    let step = (PIECE_VALUES / head.columns().max(1)).max(1);
+    for start in (0..head.rows()).step_by(step) {
+        if !same {
+            break;
+        }
+        let rows = start..(start + step).min(head.rows());
+        checkpoint.read_rows(head, rows.clone(), &mut a)?;
+        checkpoint.read_rows(embedding, rows, &mut b)?;
+        same = a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits());
+    }
+    if !same {
+        log::warn!(
+            "{}: tie_word_embeddings: is true, but the tensor {} is there and differs from {}: it is used",
+            checkpoint.path().display(),
+            names.head,
+            names.embedding
+        );
+    }
+    Ok(same)
 }
 
 fn layer_map<'a>(

@@ -1,10 +1,11 @@
 //! The text side of a model: tokenizer, chat template, and the tokens that end an answer.
 
+use super::defaults::SamplingDefaults;
 use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{HfDir, ModelFiles};
-use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab};
+use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
 use serde_json::Value;
 use std::path::Path;
 
@@ -16,6 +17,8 @@ pub struct Texts {
     pub template: Result<ChatTemplate, String>,
     /// Tokens after which an answer is over.
     pub end_tokens: Vec<u32>,
+    /// How the model's authors would have tokens drawn.
+    pub sampling: SamplingDefaults,
 }
 
 /// Control tokens that end a turn in the chat formats in use. Files often name only one of several.
@@ -87,20 +90,19 @@ impl Texts {
             tokenizer,
             template,
             end_tokens,
+            sampling: SamplingDefaults::default(),
         }
     }
 }
 
 fn from_gguf(metadata: &Metadata) -> Result<Texts> {
-    let model = metadata.string("tokenizer.ggml.model")?;
-    if model != "gpt2" {
-        return Err(Error::Unsupported {
-            path: metadata.path().to_owned(),
-            what: "tokenizer.ggml.model".to_owned(),
-            found: model.to_owned(),
-            supported: "gpt2 (byte-level BPE)".to_owned(),
-        });
-    }
+    let name = metadata.string("tokenizer.ggml.model")?;
+    let kind = VocabKind::from_gguf(name).ok_or_else(|| Error::Unsupported {
+        path: metadata.path().to_owned(),
+        what: "tokenizer.ggml.model".to_owned(),
+        found: name.to_owned(),
+        supported: VocabKind::supported().to_owned(),
+    })?;
     let types = metadata
         .opt_i32s("tokenizer.ggml.token_type")?
         .unwrap_or(&[]);
@@ -118,20 +120,37 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             TokenType::from_gguf(number).ok_or_else(wrong)
         })
         .collect::<Result<_>>()?;
+    let by_merges = kind == VocabKind::ByteLevel;
     let vocab = Vocab {
+        kind,
         tokens: metadata.strings("tokenizer.ggml.tokens")?.to_vec(),
         token_types,
-        merges: metadata.strings("tokenizer.ggml.merges")?.to_vec(),
+        merges: if by_merges {
+            metadata.strings("tokenizer.ggml.merges")?.to_vec()
+        } else {
+            Vec::new()
+        },
+        scores: if by_merges {
+            Vec::new()
+        } else {
+            metadata.f32s("tokenizer.ggml.scores")?.to_vec()
+        },
         pre: metadata
             .opt_string("tokenizer.ggml.pre")?
             .unwrap_or("default")
             .to_owned(),
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
-        // files of this kind that do not say have tokenizers that add none
-        add_bos: metadata
-            .opt_bool("tokenizer.ggml.add_bos_token")?
+        unknown: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
+        add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
+        // what SentencePiece does unless a model says otherwise
+        add_space_prefix: metadata
+            .opt_bool("tokenizer.ggml.add_space_prefix")?
+            .unwrap_or(true),
+        remove_extra_whitespaces: metadata
+            .opt_bool("tokenizer.ggml.remove_extra_whitespaces")?
             .unwrap_or(false),
+        charsmap: charsmap(metadata)?,
     };
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
     let turn_end = metadata.opt_u32("tokenizer.ggml.eot_token_id")?;
@@ -142,6 +161,21 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
     ))
 }
 
+/// The bytes of an array that files hold as signed or unsigned ones.
+fn charsmap(metadata: &Metadata) -> Result<Vec<u8>> {
+    let key = "tokenizer.ggml.precompiled_charsmap";
+    let numbers = metadata.opt_i32s(key)?.unwrap_or(&[]);
+    let byte = |(i, &number): (usize, &i32)| match number {
+        -128..=255 => Ok((number & 0xFF) as u8),
+        _ => Err(Error::field(
+            metadata.path(),
+            format!("{key}[{i}]"),
+            format!("is {number}, expected a byte"),
+        )),
+    };
+    numbers.iter().enumerate().map(byte).collect()
+}
+
 fn from_dir(dir: &HfDir) -> Result<Texts> {
     let path = dir.dir.join("tokenizer.json");
     let json = dir
@@ -150,17 +184,20 @@ fn from_dir(dir: &HfDir) -> Result<Texts> {
     let tokenizer_config = dir.read_json("tokenizer_config.json")?;
     let tokenizer = Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?;
     let mut ends = end_ids(&dir.config_path, &dir.config)?;
+    let mut sampling = SamplingDefaults::default();
     if let Some(generation) = dir.read_json("generation_config.json")? {
-        ends.extend(end_ids(
-            &dir.dir.join("generation_config.json"),
-            &generation,
-        )?);
+        let path = dir.dir.join("generation_config.json");
+        ends.extend(end_ids(&path, &generation)?);
+        sampling = SamplingDefaults::read(&path, &generation);
     }
     let template = match dir.read_text("chat_template.jinja")? {
         Some(text) => Some(text),
         None => tokenizer_config.as_ref().and_then(template_of),
     };
-    Ok(Texts::new(tokenizer, template.as_deref(), ends))
+    Ok(Texts {
+        sampling,
+        ..Texts::new(tokenizer, template.as_deref(), ends)
+    })
 }
 
 /// `eos_token_id`: an id or a list of them.

@@ -68,30 +68,33 @@ impl ModelWeights {
     }
 
     /// Reads, packs and uploads everything in `map`, for which these weights were allocated;
-    /// `progress` is told bytes done and bytes in all, in packed bytes.
+    /// `progress` is told bytes done and bytes in all, in packed bytes. With `strict`, weights that are
+    /// NaN or infinite are an error; otherwise a warning tells of them.
     ///
     /// # Errors
-    /// What reading and the device report.
+    /// What reading and the device report; [`Error::Tensor`] with `strict`.
     pub fn fill(
         &self,
         gpu: &Gpu,
         map: &TensorMap,
+        strict: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
         let mut loader = Loader {
             gpu,
+            strict,
             checkpoint: map.checkpoint,
             done: 0,
             total: map.packed_bytes(self.embedding.format),
             progress,
         };
-        loader.matrix("embedding", &map.embedding, &self.embedding)?;
+        loader.matrix(&map.embedding, &self.embedding)?;
         for (layer, weights) in map.layers.iter().zip(&self.layers) {
             loader.layer(layer, weights)?;
         }
         loader.vector(map.final_norm, &self.final_norm)?;
         if let (Some(head), Some(weights)) = (&map.head, &self.head) {
-            loader.matrix("head", head, weights)?;
+            loader.matrix(head, weights)?;
         }
         map.checkpoint.check_unchanged()?;
         gpu.flush_uploads()
@@ -142,6 +145,7 @@ impl ModelWeights {
 struct Loader<'a> {
     gpu: &'a Gpu,
     checkpoint: &'a Checkpoint,
+    strict: bool,
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(u64, u64),
@@ -150,18 +154,16 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn layer(&mut self, map: &LayerMap, weights: &LayerWeights) -> Result<()> {
         self.vector(map.attn_norm, &weights.attn_norm)?;
-        self.matrix("qkv", &map.qkv, &weights.qkv)?;
-        self.matrix("o", &map.o, &weights.o)?;
+        self.matrix(&map.qkv, &weights.qkv)?;
+        self.matrix(&map.o, &weights.o)?;
         self.vector(map.mlp_norm, &weights.mlp_norm)?;
-        self.matrix("gate_up", &map.gate_up, &weights.gate_up)?;
-        self.matrix("down", &map.down, &weights.down)
+        self.matrix(&map.gate_up, &weights.gate_up)?;
+        self.matrix(&map.down, &weights.down)
     }
 
-    fn matrix(&mut self, label: &str, source: &Rows, weights: &Weights) -> Result<()> {
+    fn matrix(&mut self, source: &Rows, weights: &Weights) -> Result<()> {
         let columns = weights.columns;
-        let mut non_finite = 0;
-        source.for_each(self.checkpoint, |first_row, values| {
-            non_finite += count_non_finite(values);
+        let non_finite = source.for_each(self.checkpoint, |first_row, values| {
             weights.write_rows(self.gpu, first_row, values)?;
             let rows = values.len() / columns;
             let (quants, scales) = weights.format.matrix_bytes(rows, columns);
@@ -169,11 +171,13 @@ impl Loader<'_> {
             (self.progress)(self.done, self.total);
             Ok(())
         })?;
-        if non_finite > 0 {
-            log::warn!(
-                "{}: {label}: {non_finite} weights are NaN or infinite",
-                self.checkpoint.path().display()
-            );
+        for (info, count) in non_finite.0 {
+            let problem = format!("{count} values are NaN or infinite");
+            let error = Error::tensor(self.checkpoint.file_of(info), &info.name, problem);
+            if self.strict {
+                return Err(error);
+            }
+            log::warn!("{error}");
         }
         Ok(())
     }

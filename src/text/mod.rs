@@ -9,7 +9,10 @@
 //! | File | Holds |
 //! |---|---|
 //! | `tokenizer` | the tokenizer itself: encoding, with and without control tokens |
-//! | `vocab` | building it from the vocabulary of a GGUF file; the table of pre-tokenizers |
+//! | `vocab` | building it from the vocabulary of a GGUF file |
+//! | `pre_tokenizers` | how texts are cut into words before byte-level BPE, by name |
+//! | `vocab_pieces`, `pieces`, `pieces_bpe`, `pieces_unigram` | the vocabularies of SentencePiece |
+//! | `charsmap` | the replacements of characters that come with them |
 //! | `hf_json` | building it from a `tokenizer.json` |
 //! | `prevalidate` | what is checked in a `tokenizer.json` before the tokenizers crate sees it |
 //! | `control` | finding control tokens in a text |
@@ -20,11 +23,16 @@
 //! | `content_spans` | telling the messages' text from the template's in a rendering |
 //! | `detokenize`, `stop` | bytes to whole characters; stop strings |
 
+mod charsmap;
 mod chat_template;
 mod content_spans;
 mod control;
 mod detokenize;
 mod hf_json;
+mod pieces;
+mod pieces_bpe;
+mod pieces_unigram;
+mod pre_tokenizers;
 mod prevalidate;
 mod prevalidate_parts;
 mod stop;
@@ -33,6 +41,7 @@ mod template_functions;
 mod token_table;
 mod tokenizer;
 mod vocab;
+mod vocab_pieces;
 
 pub use chat_template::{
     ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, RenderOptions, Rendered,
@@ -40,7 +49,7 @@ pub use chat_template::{
 pub use detokenize::TextStream;
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Piece, StopMatcher, check_stops};
 pub use tokenizer::{MAX_VOCAB, Tokenizer};
-pub use vocab::{TokenType, Vocab};
+pub use vocab::{TokenType, Vocab, VocabKind};
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,7 @@ use tokenizers::{Model, OffsetType, PreTokenizer, PreTokenizerWrapper};
 
 use super::chat_template::Rendered;
 use super::control::{ControlToken, ControlTokens};
+use super::pieces::Pieces;
 use super::token_table::TokenTable;
 use super::vocab::Vocab;
 use crate::error::{Error, Result};
@@ -27,7 +28,7 @@ pub const MAX_VOCAB: usize = 1 << 20;
 /// A model's tokenizer. Shared freely between threads; every method takes `&self`.
 pub struct Tokenizer {
     /// Never recognises guarded tokens: these are cut out before it sees the text.
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     /// The pre-tokenizer for text that does not begin the prompt, where that makes a difference:
     /// SentencePiece tokenizers may put a space in front of the prompt's first word alone.
     inner_rest: Option<PreTokenizerWrapper>,
@@ -41,9 +42,17 @@ pub struct Tokenizer {
     unknown: Option<u32>,
 }
 
-/// What the two ways of building a tokenizer have found out.
+/// What turns text without guarded tokens into ids.
+pub(super) enum Inner {
+    /// The tokenizers crate.
+    Library(Box<tokenizers::Tokenizer>),
+    /// The pieces of a SentencePiece model in a GGUF file.
+    Pieces(Box<Pieces>),
+}
+
+/// What the ways of building a tokenizer have found out.
 pub(super) struct Parts {
-    pub(super) inner: tokenizers::Tokenizer,
+    pub(super) inner: Inner,
     pub(super) table: TokenTable,
     pub(super) prefix: Vec<u32>,
     pub(super) bos: Option<u32>,
@@ -60,12 +69,13 @@ pub(super) fn looks_like_control(text: &str) -> bool {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer of a GGUF file with byte-level BPE (`tokenizer.ggml.model` = `gpt2`).
-    /// `path` is the file's, for errors.
+    /// Builds the tokenizer of a GGUF file: byte-level BPE, or the pieces of a SentencePiece model.
+    /// `path` is the file's, for errors. An EOS token that the file would put behind every text is left
+    /// out: a prompt goes on.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a `tokenizer.ggml.pre` that is not in the table; [`Error::Field`] for
-    /// a token, type, merge or special id that does not fit the rest.
+    /// a token, type, merge, score or special id that does not fit the rest.
     pub fn from_vocab(vocab: Vocab, path: &Path) -> Result<Tokenizer> {
         Self::from_parts(super::vocab::build(vocab, path)?, path)
     }
@@ -96,25 +106,19 @@ impl Tokenizer {
             eos,
             unknown,
         } = parts;
-        inner.set_encode_special_tokens(true);
-        let guarded = inner
-            .get_added_vocabulary()
-            .get_added_tokens_decoder()
-            .iter();
-        let guarded = ControlTokens::new(guarded.filter(|(_, token)| token.special).map(
-            |(&id, token)| ControlToken {
-                id,
-                text: token.content.clone(),
-                lstrip: token.lstrip,
-                rstrip: token.rstrip,
-                single_word: token.single_word,
-            },
-        ));
-        let inner_rest = match inner.get_pre_tokenizer() {
-            Some(pre) => without_first(pre)
-                .map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
-            None => None,
+        let (guarded, inner_rest) = match &mut inner {
+            Inner::Pieces(pieces) => (std::mem::take(&mut pieces.guarded), None),
+            Inner::Library(inner) => {
+                inner.set_encode_special_tokens(true);
+                let rest = match inner.get_pre_tokenizer() {
+                    Some(pre) => without_first(pre)
+                        .map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
+                    None => None,
+                };
+                (special_tokens(inner), rest)
+            }
         };
+        let guarded = ControlTokens::new(guarded);
         Ok(Tokenizer {
             inner,
             inner_rest,
@@ -149,7 +153,10 @@ impl Tokenizer {
 
     /// The id of the token whose string in the vocabulary is `token`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
+        match &self.inner {
+            Inner::Library(inner) => inner.token_to_id(token),
+            Inner::Pieces(pieces) => pieces.ids.get(token).copied(),
+        }
     }
 
     /// Whether `id` is a control token: one that stands for no text. False beyond the vocabulary.
@@ -234,18 +241,25 @@ impl Tokenizer {
         if part.is_empty() {
             return Ok(());
         }
+        let inner = match &self.inner {
+            Inner::Library(inner) => inner,
+            Inner::Pieces(pieces) => {
+                pieces.encode(&text[part], ids);
+                return Ok(());
+            }
+        };
         let begins_text = part.start == 0;
-        let added = self.inner.get_added_vocabulary();
-        let mut pieces = added.extract_and_normalize(self.inner.get_normalizer(), &text[part]);
+        let added = inner.get_added_vocabulary();
+        let mut pieces = added.extract_and_normalize(inner.get_normalizer(), &text[part]);
         let pre_tokenizer = if begins_text {
             None
         } else {
             self.inner_rest.as_ref()
         };
-        if let Some(pre_tokenizer) = pre_tokenizer.or(self.inner.get_pre_tokenizer()) {
+        if let Some(pre_tokenizer) = pre_tokenizer.or(inner.get_pre_tokenizer()) {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(problem)?;
         }
-        let model = self.inner.get_model();
+        let model = inner.get_model();
         pieces
             .tokenize(|piece| model.tokenize(piece.get()))
             .map_err(problem)?;
@@ -254,7 +268,7 @@ impl Tokenizer {
             .map_err(problem)?;
         for &id in encoding.get_ids() {
             if self.guarded.contains(id) && Some(id) != self.unknown {
-                self.encode_name(id, ids)?;
+                self.encode_name(inner, id, ids)?;
             } else {
                 ids.push(id);
             }
@@ -264,12 +278,16 @@ impl Tokenizer {
 
     /// The merges of some vocabularies lead from plain text to a guarded token: its name is then
     /// encoded one character at a time.
-    fn encode_name(&self, id: u32, ids: &mut Vec<u32>) -> Result<()> {
-        let name = self.inner.id_to_token(id).unwrap_or_default();
+    fn encode_name(
+        &self,
+        inner: &tokenizers::Tokenizer,
+        id: u32,
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
+        let name = inner.id_to_token(id).unwrap_or_default();
         let mut buffer = [0; 4];
         for c in name.chars() {
-            let tokens = self
-                .inner
+            let tokens = inner
                 .get_model()
                 .tokenize(c.encode_utf8(&mut buffer))
                 .map_err(problem)?;
@@ -299,6 +317,21 @@ fn problem(e: impl std::fmt::Display) -> Error {
     Error::Tokenizer {
         problem: e.to_string(),
     }
+}
+
+/// The added tokens that are marked as special.
+fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
+    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
+    let special = added.iter().filter(|(_, token)| token.special);
+    special
+        .map(|(&id, token)| ControlToken {
+            id,
+            text: token.content.clone(),
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+            single_word: token.single_word,
+        })
+        .collect()
 }
 
 /// `pre` with every space that is put in front of the first word alone taken away; `None` when there

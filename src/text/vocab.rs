@@ -1,37 +1,76 @@
-//! Building a tokenizer from the vocabulary of a GGUF file.
+//! Building a tokenizer from the vocabulary of a GGUF file; byte-level BPE. Pieces are in `vocab_pieces`.
 
 use std::collections::HashMap;
 use std::path::Path;
 
+use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Merges, Vocab as BpeVocab};
 use tokenizers::normalizers::unicode::NFC;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
 
+use super::pre_tokenizers;
 use super::token_table::{Alphabet, Entry, TokenTable};
-use super::tokenizer::{MAX_VOCAB, Parts, looks_like_control};
+use super::tokenizer::{Inner, MAX_VOCAB, Parts, looks_like_control};
 use crate::error::{Error, Result};
 
-/// A byte-level BPE vocabulary as a GGUF file tells it.
+/// A vocabulary as a GGUF file tells it.
 #[derive(Debug, Clone, Default)]
 pub struct Vocab {
+    /// `tokenizer.ggml.model`.
+    pub kind: VocabKind,
     /// `tokenizer.ggml.tokens`: the token strings by id.
     pub tokens: Vec<String>,
     /// `tokenizer.ggml.token_type`, one for each token; empty when the file has none.
     pub token_types: Vec<TokenType>,
-    /// `tokenizer.ggml.merges`: pairs with a space between them, the first merge first.
+    /// `tokenizer.ggml.merges`: pairs with a space between them, the first merge first. Byte-level BPE
+    /// only.
     pub merges: Vec<String>,
-    /// `tokenizer.ggml.pre`: the name of the pre-tokenizer.
+    /// `tokenizer.ggml.scores`, one for each token. Pieces only.
+    pub scores: Vec<f32>,
+    /// `tokenizer.ggml.pre`: the name of the pre-tokenizer. Byte-level BPE only.
     pub pre: String,
     /// `tokenizer.ggml.bos_token_id`.
     pub bos: Option<u32>,
     /// `tokenizer.ggml.eos_token_id`.
     pub eos: Option<u32>,
-    /// `tokenizer.ggml.add_bos_token`, or what the family does when the file does not say.
-    pub add_bos: bool,
+    /// `tokenizer.ggml.unknown_token_id`. Pieces only.
+    pub unknown: Option<u32>,
+    /// `tokenizer.ggml.add_bos_token`, where the file says; else what the kind of tokenizer does.
+    pub add_bos: Option<bool>,
+    /// `tokenizer.ggml.add_space_prefix`. Pieces only.
+    pub add_space_prefix: bool,
+    /// `tokenizer.ggml.remove_extra_whitespaces`. Pieces only.
+    pub remove_extra_whitespaces: bool,
+    /// `tokenizer.ggml.precompiled_charsmap`; empty when the file has none. Pieces only.
+    pub charsmap: Vec<u8>,
+}
+
+/// How a vocabulary turns text into tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VocabKind {
+    /// `gpt2`: byte-level BPE by a list of merges.
+    #[default]
+    ByteLevel,
+    /// `llama`: SentencePiece's BPE by scores.
+    PiecesBpe,
+    /// `t5`: SentencePiece's unigram model.
+    PiecesUnigram,
+}
+
+impl VocabKind {
+    /// The kind with the given name in `tokenizer.ggml.model`.
+    pub fn from_gguf(name: &str) -> Option<VocabKind> {
+        Some(match name {
+            "gpt2" => VocabKind::ByteLevel,
+            "llama" => VocabKind::PiecesBpe,
+            "t5" => VocabKind::PiecesUnigram,
+            _ => return None,
+        })
+    }
+
+    /// The names of all kinds, for messages.
+    pub fn supported() -> &'static str {
+        "gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (SentencePiece unigram)"
+    }
 }
 
 /// What kind of token an id is.
@@ -66,107 +105,31 @@ impl TokenType {
     }
 }
 
-/// How a text is cut into words before byte-level BPE.
-struct Pre {
-    /// Values of `tokenizer.ggml.pre`.
-    names: &'static [&'static str],
-    cut: Cut,
-    /// A word that is a token as a whole is taken as that, without going through the merges.
-    ignore_merges: bool,
-    /// The text is brought to Unicode's composed form first.
-    nfc: bool,
-}
-
-enum Cut {
-    /// GPT-2's rule.
-    Gpt2,
-    /// Every digit on its own, then GPT-2's rule.
-    DigitsGpt2,
-    /// A rule of its own.
-    Regex(&'static str),
-}
-
-/// GPT-4's rule with up to three digits in a word, as in Llama 3.
-const THREE_DIGITS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The same with every digit on its own, as in Qwen 2.
-const ONE_DIGIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words are cut where upper case follows lower case; every digit on its own; as in Mistral's Tekken.
-const CASED: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-/// Every pre-tokenizer that is known by name. One line makes another one known.
-const PRE: [Pre; 5] = [
-    Pre {
-        names: &["gpt-2", "gpt2", "default", "phi-2", "olmo"],
-        cut: Cut::Gpt2,
-        ignore_merges: false,
-        nfc: false,
-    },
-    Pre {
-        names: &["smollm", "starcoder", "refact", "codeshell"],
-        cut: Cut::DigitsGpt2,
-        ignore_merges: false,
-        nfc: false,
-    },
-    Pre {
-        names: &["llama-bpe", "llama3", "llama-v3"],
-        cut: Cut::Regex(THREE_DIGITS),
-        ignore_merges: true,
-        nfc: false,
-    },
-    Pre {
-        names: &["qwen2"],
-        cut: Cut::Regex(ONE_DIGIT),
-        ignore_merges: false,
-        nfc: true,
-    },
-    Pre {
-        names: &["tekken"],
-        cut: Cut::Regex(CASED),
-        ignore_merges: true,
-        nfc: false,
-    },
-];
-
-impl Cut {
-    fn pre_tokenizer(&self) -> PreTokenizerWrapper {
-        let byte_level =
-            |use_regex| PreTokenizerWrapper::from(ByteLevel::new(false, false, use_regex));
-        match self {
-            Cut::Gpt2 => byte_level(true),
-            Cut::DigitsGpt2 => {
-                Sequence::new(vec![Digits::new(true).into(), byte_level(true)]).into()
-            }
-            Cut::Regex(rule) => {
-                let split = Split::new(
-                    SplitPattern::Regex((*rule).to_owned()),
-                    SplitDelimiterBehavior::Isolated,
-                    false,
-                );
-                let split = split.expect("the table holds valid expressions only");
-                Sequence::new(vec![split.into(), byte_level(false)]).into()
-            }
+/// Checks a vocabulary and builds the parts of its tokenizer. `path` is the file's, for errors.
+pub(super) fn build(mut vocab: Vocab, path: &Path) -> Result<Parts> {
+    if vocab.kind != VocabKind::ByteLevel {
+        // in files that do not say, these go by the names that the trainer gives them
+        let find = |name| vocab.tokens.iter().position(|token| token == name);
+        let id = |name| find(name).and_then(|id| u32::try_from(id).ok());
+        (vocab.bos, vocab.eos) = (vocab.bos.or(id("<s>")), vocab.eos.or(id("</s>")));
+    }
+    let types = check_tokens(&mut vocab, path)?;
+    match vocab.kind {
+        VocabKind::ByteLevel => byte_level(&vocab, &types, path),
+        VocabKind::PiecesBpe | VocabKind::PiecesUnigram => {
+            super::vocab_pieces::build(vocab, types, path)
         }
     }
 }
 
-/// Checks a vocabulary and builds the parts of its tokenizer. `path` is the file's, for errors.
-pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
-    let pre = PRE
-        .iter()
-        .find(|pre| pre.names.contains(&vocab.pre.as_str()))
-        .ok_or_else(|| Error::Unsupported {
-            path: path.to_owned(),
-            what: "pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
-            found: vocab.pre.clone(),
-            supported: PRE
-                .iter()
-                .flat_map(|pre| pre.names)
-                .copied()
-                .collect::<Vec<_>>()
-                .join(", "),
-        })?;
-    let types = check_tokens(&vocab, path)?;
-    let (bpe_vocab, table, added) = token_parts(&vocab.tokens, &types, path)?;
+fn byte_level(vocab: &Vocab, types: &[TokenType], path: &Path) -> Result<Parts> {
+    let pre = pre_tokenizers::find(&vocab.pre).ok_or_else(|| Error::Unsupported {
+        path: path.to_owned(),
+        what: "pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
+        found: vocab.pre.clone(),
+        supported: pre_tokenizers::supported(),
+    })?;
+    let (bpe_vocab, table, added) = token_parts(&vocab.tokens, types, path)?;
     let merges = check_merges(&vocab.merges, &bpe_vocab, path)?;
 
     let missing = table.missing_bytes();
@@ -182,36 +145,39 @@ pub(super) fn build(vocab: Vocab, path: &Path) -> Result<Parts> {
         .build();
     let model = model.map_err(|e| Error::field(path, "tokenizer.ggml.merges", e.to_string()))?;
     let mut inner = tokenizers::Tokenizer::new(model);
-    inner.with_pre_tokenizer(Some(pre.cut.pre_tokenizer()));
+    inner.with_pre_tokenizer(Some(pre.pre_tokenizer()));
     let failed = |e: tokenizers::Error| Error::field(path, "tokenizer.ggml.tokens", e.to_string());
     if pre.nfc {
         inner.with_normalizer(Some(NFC)).map_err(failed)?;
     }
     inner.add_tokens(added).map_err(failed)?;
-
-    let prefix = match (vocab.add_bos, vocab.bos) {
-        (false, _) => Vec::new(),
-        (true, Some(bos)) => vec![bos],
-        (true, None) => {
-            return Err(Error::field(
-                path,
-                "tokenizer.ggml.bos_token_id",
-                "missing, but tokenizer.ggml.add_bos_token is set",
-            ));
-        }
-    };
     Ok(Parts {
-        inner,
+        inner: Inner::Library(Box::new(inner)),
         table,
-        prefix,
+        prefix: prefix(vocab, pre.add_bos, path)?,
         bos: vocab.bos,
         eos: vocab.eos,
         unknown: None,
     })
 }
 
-/// The type of every token; BOS and EOS are control tokens whatever the file says.
-fn check_tokens(vocab: &Vocab, path: &Path) -> Result<Vec<TokenType>> {
+/// What comes in front of every prompt. `usual`: a BOS token does where the file does not say.
+pub(super) fn prefix(vocab: &Vocab, usual: bool, path: &Path) -> Result<Vec<u32>> {
+    match (vocab.add_bos, vocab.bos) {
+        (Some(false), _) | (None, None) => Ok(Vec::new()),
+        (None, Some(bos)) => Ok(if usual { vec![bos] } else { Vec::new() }),
+        (Some(true), Some(bos)) => Ok(vec![bos]),
+        (Some(true), None) => Err(Error::field(
+            path,
+            "tokenizer.ggml.bos_token_id",
+            "missing, but tokenizer.ggml.add_bos_token is set",
+        )),
+    }
+}
+
+/// The type of every token; BOS and EOS are control tokens whatever the file says. Tokens without a
+/// text get a name, and are never used.
+fn check_tokens(vocab: &mut Vocab, path: &Path) -> Result<Vec<TokenType>> {
     let count = vocab.tokens.len();
     if count == 0 || count > MAX_VOCAB {
         return Err(Error::field(
@@ -230,6 +196,12 @@ fn check_tokens(vocab: &Vocab, path: &Path) -> Result<Vec<TokenType>> {
             types.len()
         );
         return Err(Error::field(path, "tokenizer.ggml.token_type", problem));
+    }
+    for (id, (token, kind)) in vocab.tokens.iter_mut().zip(&mut types).enumerate() {
+        if token.is_empty() {
+            *token = format!("[EMPTY_{id}]");
+            *kind = TokenType::Unused;
+        }
     }
     for (field, id) in [("bos", vocab.bos), ("eos", vocab.eos)] {
         let Some(id) = id else { continue };
@@ -269,13 +241,6 @@ fn token_parts(
             kind,
             TokenType::Control | TokenType::Unknown | TokenType::UserDefined
         ) {
-            if token.is_empty() {
-                return Err(Error::field(
-                    path,
-                    field(),
-                    "a token of this type needs a text",
-                ));
-            }
             let guarded = *kind != TokenType::UserDefined || looks_like_control(token);
             added.push(AddedToken::from(token.clone(), guarded).normalized(false));
         }

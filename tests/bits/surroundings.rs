@@ -46,7 +46,7 @@ fn under_limit(
 }
 
 #[test]
-fn a_binding_limit_of_4_mib_changes_no_bit() {
+fn m33_a_binding_limit_of_4_mib_changes_no_bit() {
     let config = Config {
         hidden_size: 128,
         num_heads: 16,
@@ -83,7 +83,7 @@ fn a_binding_limit_of_4_mib_changes_no_bit() {
 }
 
 #[test]
-fn a_binding_limit_of_64_mib_changes_no_bit() {
+fn m33_a_binding_limit_of_64_mib_changes_no_bit() {
     let config = Config {
         num_layers: 1,
         hidden_size: 128,

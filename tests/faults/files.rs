@@ -1,6 +1,7 @@
 //! Models as files: the two layouts against each other, and what is wrong in a file.
 
 use super::common::{Answer, answer, gpu, request};
+use super::logs::{told, warnings};
 use super::refused;
 use super::tiny_llama::TinyLlama;
 use nelumbo::engine::{Engine, Sampling};
@@ -72,7 +73,7 @@ fn written(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn an_unknown_architecture_is_named_with_those_that_would_work() {
+fn m31_an_unknown_architecture_is_named_with_those_that_would_work() {
     let mut model = TinyLlama::new();
     model.architecture = ("mamba", "MambaForCausalLM");
     let (_folder, path) = written(&model.gguf(|file| file).finish());
@@ -102,7 +103,7 @@ fn an_unknown_architecture_is_named_with_those_that_would_work() {
 }
 
 #[test]
-fn an_unknown_quantisation_is_named_with_those_that_would_work() {
+fn m28_an_unknown_quantisation_is_named_with_those_that_would_work() {
     // type 16: 2 bits a weight, with a codebook
     let file = TinyLlama::new().gguf(|file| file);
     let file = file.raw_tensor("blk.2.attn_q.weight", &[256, 1], 16, 1 << 20, &[0; 66]);
@@ -122,7 +123,7 @@ fn an_unknown_quantisation_is_named_with_those_that_would_work() {
 }
 
 #[test]
-fn a_tensor_of_the_wrong_shape_is_named() {
+fn m18_a_tensor_of_the_wrong_shape_is_named() {
     let mut model = TinyLlama::new();
     model.shorten("model.layers.1.mlp.down_proj.weight");
     let folder = tempfile::tempdir().unwrap();
@@ -168,13 +169,128 @@ fn a_model_that_ends_early_or_is_none_is_named() {
 }
 
 #[test]
-fn a_tokenizer_larger_than_the_vocabulary_is_refused() {
+fn c8_a_tokenizer_larger_than_the_vocabulary_is_refused() {
     let mut model = TinyLlama::new();
     model.untied = false;
     model.shorten("model.embed_tokens.weight");
     let (_folder, path) = written(&model.gguf(|file| file).finish());
     refused(
         load(&path, "q8"),
-        &["flawed.gguf", "vocab_size", "257", "258"],
+        &[
+            "flawed.gguf",
+            "vocab_size",
+            "token_embd.weight",
+            "257",
+            "258",
+        ],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    model.write_directory(folder.path());
+    refused(
+        load(folder.path(), "q8"),
+        &["config.json: vocab_size: is 257", "258"],
+    );
+}
+
+#[test]
+fn c8_padding_beyond_the_tokenizer_is_never_drawn_and_has_no_probability() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    for untied in [true, false] {
+        let mut model = TinyLlama::new();
+        model.untied = untied;
+        model.lengthen("model.embed_tokens.weight", 30);
+        model.lengthen("lm_head.weight", 30);
+        let folder = tempfile::tempdir().unwrap();
+        model.write_directory(folder.path());
+        let (_kept, file) = written(&model.gguf(|file| file).finish());
+        // each layout once
+        let path = if untied { folder.path() } else { &file };
+        let model = load(path, "f16").unwrap();
+        assert_eq!(model.texts.tokenizer.vocab_size(), 258);
+        let mut engine = Engine::new(model.decoder).unwrap();
+        for seed in 0..3 {
+            let sampling = Sampling {
+                temperature: 50.0 * seed as f32,
+                seed,
+                ..Sampling::default()
+            };
+            let mut request = request(&[104, 105], 30, sampling);
+            request.logprobs = 20;
+            let answer = answer(&mut engine, request);
+            assert!(answer.tokens.iter().all(|&t| t < 258));
+            let reported = answer.top_logprobs.iter().flatten();
+            let mut count = 0;
+            for entry in reported {
+                assert!(entry.token < 258, "{entry:?}");
+                count += 1;
+            }
+            assert_eq!(count, 20 * answer.tokens.len());
+        }
+        let rows = |_: usize, logits: &[f32]| assert_eq!(logits.len(), 258);
+        engine.evaluate(&[1, 2, 3], 3, 0, rows).unwrap();
+    }
+}
+
+#[test]
+fn c10_a_context_below_what_the_model_was_made_for_is_told() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    TinyLlama::new().write_directory(folder.path());
+    let config = folder.path().join("config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    let large = text.replace(
+        "\"max_position_embeddings\":256",
+        "\"max_position_embeddings\":1000000",
+    );
+    assert_ne!(text, large);
+    fs::write(&config, large).unwrap();
+    let (model, heard) = warnings(|| load(folder.path(), "q8").unwrap());
+    let engine = Engine::new(model.decoder).unwrap();
+    assert_eq!(engine.servable_len(), 8192);
+    told(
+        &heard,
+        &["max_position_embeddings", "1000000", "8192", "--ctx-size"],
+    );
+    fs::write(&config, text).unwrap();
+    let (_, heard) = warnings(|| load(folder.path(), "q8").unwrap());
+    assert_eq!(heard, [""; 0]);
+}
+
+#[test]
+fn m19_weights_that_are_no_numbers_are_told_or_refused() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    let mut model = TinyLlama::new();
+    let names = ["self_attn.k_proj", "mlp.up_proj", "mlp.down_proj"]
+        .map(|name| format!("model.layers.1.{name}.weight"));
+    for (count, name) in (1..).zip(&names) {
+        for at in 0..count {
+            model.set(name, 40 * at, f32::NAN);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    model.write_directory(folder.path());
+    let (result, heard) = warnings(|| load(folder.path(), "f16").map(drop));
+    result.unwrap();
+    for (count, name) in (1..).zip(&names) {
+        let count = format!("{count} values are NaN");
+        told(&heard, &["model.safetensors", name, &count]);
+    }
+    let strict = LoadOptions {
+        strict_weights: true,
+        ..LoadOptions::default()
+    };
+    refused(
+        Model::load(folder.path(), &strict, &mut |_, _| ()).map(drop),
+        &[
+            "model.safetensors",
+            &names[0],
+            "1 values are NaN or infinite",
+        ],
     );
 }

@@ -6,6 +6,8 @@ mod common;
 
 mod device;
 mod files;
+#[path = "../common/logs.rs"]
+mod logs;
 mod requests;
 mod tiny_llama;
 

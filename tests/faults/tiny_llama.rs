@@ -1,5 +1,6 @@
 //! A tiny model with a byte-level tokenizer, written as a GGUF file and as a directory: the same
 //! weights, spelled the way each layout spells them.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use nelumbo::formats::Encoding;
 use nelumbo::formats::write::{GgufWriter, write_safetensors};
@@ -104,6 +105,33 @@ impl TinyLlama {
         tensor.values.truncate(len);
     }
 
+    /// Gives tensor with this name in a directory more rows, as padding does.
+    pub fn lengthen(&mut self, hf: &str, rows: usize) {
+        let tensor = self.tensors.iter_mut().find(|t| t.hf == hf).unwrap();
+        let columns = tensor.shape[1];
+        // rows that would win every draw
+        let loud = tensor.values[..columns].iter().map(|v| 50.0 * v);
+        let loud: Vec<f32> = loud.collect();
+        tensor.shape[0] += rows;
+        for row in 0..rows {
+            let sign = if row % 2 == 0 { 1.0 } else { -1.0 };
+            tensor.values.extend(loud.iter().map(|v| sign * v));
+        }
+    }
+
+    /// Puts a value into the tensor with this name in a directory.
+    pub fn set(&mut self, hf: &str, at: usize, value: f32) {
+        let tensor = self.tensors.iter_mut().find(|t| t.hf == hf).unwrap();
+        tensor.values[at] = value;
+    }
+
+    /// Makes the head the same as the embedding.
+    pub fn copy_embedding_to_head(&mut self) {
+        let find = |hf: &str| self.tensors.iter().position(|t| t.hf == hf).unwrap();
+        let (from, to) = (find("model.embed_tokens.weight"), find("lm_head.weight"));
+        self.tensors[to].values = self.tensors[from].values.clone();
+    }
+
     fn stored(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors
             .iter()
@@ -160,7 +188,7 @@ impl TinyLlama {
             "num_key_value_heads": KV_HEADS,
             "head_dim": HEAD_DIM,
             "intermediate_size": INTERMEDIATE,
-            "vocab_size": VOCAB,
+            "vocab_size": self.tensors[0].shape[0],
             "rms_norm_eps": 1e-5,
             "rope_theta": 10_000.0,
             "rope_scaling": {"rope_type": "linear", "factor": 2.0},

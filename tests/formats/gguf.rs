@@ -234,7 +234,7 @@ fn m28_types_without_a_decoder() {
         (9, "Q8_1"),
         (16, "IQ2_XXS"),
         (39, "MXFP4"),
-        (28, "F64"),
+        (27, "I64"),
         (4_000_000, "unknown type 4000000"),
     ] {
         let bytes = GgufWriter::new().raw_tensor("w", &[256], id, 0, &[0; 256]);
@@ -244,7 +244,7 @@ fn m28_types_without_a_decoder() {
                 "bad.gguf",
                 "tensor w",
                 name,
-                "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, BF16",
+                "F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, F64, BF16",
             ],
         );
         assert!(matches!(error, Error::Unsupported { .. }));

@@ -1,14 +1,20 @@
 //! Model files, good and bad. A test that covers a row of the catalogue of bad inputs carries the
-//! row's id in its name (`m1_` to `m31_`).
+//! row's id in its name (`m1_` to `m31_`, `c1_` to `c11_`, `t14_`).
 
+mod config;
 mod directory;
 mod gguf;
+#[path = "../common/logs.rs"]
+mod logs;
 mod memory;
 mod metadata;
 mod mutation;
 mod oracle;
+mod pieces;
 mod safetensors;
 mod split;
+#[path = "../faults/tiny_llama.rs"]
+mod tiny_llama;
 mod weights;
 
 use nelumbo::{Error, Result};

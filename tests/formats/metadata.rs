@@ -57,6 +57,54 @@ fn integers_of_any_width_are_read_if_they_fit() {
     assert_eq!(metadata.f32("d").unwrap(), 0.25);
 }
 
+/// All thirteen types of values, each alone and, but for the array, in an array.
+#[test]
+fn every_type_is_read_alone_and_in_arrays() {
+    let text = |s: &str| [&(s.len() as u64).to_le_bytes(), s.as_bytes()].concat();
+    let values: [(u32, Vec<u8>); 12] = [
+        (0, vec![7]),
+        (1, vec![7]),
+        (2, 7u16.to_le_bytes().to_vec()),
+        (3, 7i16.to_le_bytes().to_vec()),
+        (4, 7u32.to_le_bytes().to_vec()),
+        (5, 7i32.to_le_bytes().to_vec()),
+        (6, 7f32.to_le_bytes().to_vec()),
+        (7, vec![1]),
+        (8, text("seven")),
+        (10, 7u64.to_le_bytes().to_vec()),
+        (11, 7i64.to_le_bytes().to_vec()),
+        (12, 7f64.to_le_bytes().to_vec()),
+    ];
+    for (kind, bytes) in values {
+        for len in [0, 1, 3] {
+            let file = GgufWriter::new()
+                .raw("one", kind, &bytes)
+                .array("many", kind, len, &bytes.repeat(len))
+                .u32("behind", 1);
+            let metadata = read(file.finish()).unwrap().metadata;
+            assert_eq!(metadata.u32("behind").unwrap(), 1, "type {kind}");
+            match kind {
+                6 | 12 => {
+                    assert_eq!(metadata.f32("one").unwrap(), 7.0);
+                    assert_eq!(metadata.f32s("many").unwrap(), vec![7.0; len]);
+                }
+                7 => {
+                    assert!(metadata.bool("one").unwrap());
+                    assert_eq!(metadata.bools("many").unwrap(), vec![true; len]);
+                }
+                8 => {
+                    assert_eq!(metadata.string("one").unwrap(), "seven");
+                    assert_eq!(metadata.strings("many").unwrap(), vec!["seven"; len]);
+                }
+                _ => {
+                    assert_eq!(metadata.u32("one").unwrap(), 7, "type {kind}");
+                    assert_eq!(metadata.i32s("many").unwrap(), vec![7; len], "type {kind}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn integer_arrays_of_any_width_are_read_if_they_fit() {
     let bytes = GgufWriter::new()

@@ -13,7 +13,9 @@ fn every_encoding_decodes_to_the_bits_of_another_implementation() {
     let gguf = Gguf::open(&root.join("tests/fixtures/quants/quants.gguf")).unwrap();
     let checkpoint = &gguf.checkpoint;
     let (mut found, mut expected) = (Vec::new(), Vec::new());
-    for encoding in Encoding::all() {
+    // doubles are rounded by the language's own conversion
+    let others = || Encoding::all().filter(|&encoding| encoding != Encoding::F64);
+    for encoding in others() {
         let name = encoding.name();
         let stored = checkpoint.require(name).unwrap();
         let values = checkpoint.require(&format!("{name} as F32")).unwrap();
@@ -33,5 +35,5 @@ fn every_encoding_decodes_to_the_bits_of_another_implementation() {
             expected.iter().map(|x| x.to_bits()).collect();
         assert!(distinct.len() >= BLOCKS.min(expected.len()), "{name}");
     }
-    assert_eq!(checkpoint.names().len(), 2 * Encoding::all().len());
+    assert_eq!(checkpoint.names().len(), 2 * others().count());
 }

@@ -161,14 +161,17 @@ fn m8_metadata_is_text() {
 
 #[test]
 fn m9_types_that_are_not_decoded() {
-    for dtype in ["F8_E4M3", "I64", "BOOL", "U8", "F4", "Q4_0", "f32", "WHAT"] {
+    for dtype in [
+        "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "I8", "I16", "I32", "I64", "U8", "U16",
+        "U32", "U64", "BOOL", "C64", "Q4_0", "f32", "WHAT",
+    ] {
         let error = refused(
             read_entries(&[entry("w", dtype, "[8]", 0, 8)], 8),
             &[
                 "bad.safetensors",
                 "tensor w",
                 &format!("\"{dtype}\""),
-                "F32, F16, BF16",
+                "F32, F16, F64, BF16",
             ],
         );
         assert!(matches!(error, Error::Unsupported { .. }));

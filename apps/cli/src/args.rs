@@ -170,26 +170,29 @@ pub struct LengthArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
-    /// Randomness; 0 always takes the likeliest token [default: 0.8, or what suits a named model]
+    /// Randomness; 0 always takes the likeliest token [default: what suits the model, or 0.8]
     #[arg(long, value_name = "T", visible_alias = "temperature", allow_negative_numbers = true, value_parser = |s: &str| values::float(s, 0.0, 100.0),
           env = "NELUMBO_TEMP")]
     pub temp: Option<f32>,
-    /// Keep the K likeliest tokens, 0 for all
-    #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true,
+    /// Keep the K likeliest tokens, 0 for all [default: what suits the model, or 40]
+    #[arg(long, value_name = "K", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(0..=1_048_576), env = "NELUMBO_TOP_K")]
-    pub top_k: u32,
-    /// Keep the likeliest tokens that together have this probability, 1 for all
-    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true,
+    pub top_k: Option<u32>,
+    /// Keep the likeliest tokens that together have this probability, 1 for all [default: what suits
+    /// the model, or 0.95]
+    #[arg(long, value_name = "P", allow_negative_numbers = true,
           value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_TOP_P")]
-    pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest one, 0 for none
-    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true,
+    pub top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the likeliest one, 0 for none [default: what suits
+    /// the model, or 0.05]
+    #[arg(long, value_name = "P", allow_negative_numbers = true,
           value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_MIN_P")]
-    pub min_p: f32,
-    /// Divide the logits of tokens seen before by this, 1 for no change
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true,
+    pub min_p: Option<f32>,
+    /// Divide the logits of tokens seen before by this, 1 for no change [default: what suits the model,
+    /// or 1]
+    #[arg(long, value_name = "X", allow_negative_numbers = true,
           value_parser = |s: &str| values::float(s, 0.01, 100.0), env = "NELUMBO_REPEAT_PENALTY")]
-    pub repeat_penalty: f32,
+    pub repeat_penalty: Option<f32>,
     /// Tokens that the three penalties look back, -1 for the whole context
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)),
@@ -247,6 +250,9 @@ pub struct DeviceArgs {
     /// How weights are held in memory
     #[arg(long, value_enum, default_value_t = WeightType::Q8, env = "NELUMBO_WEIGHTS")]
     pub weights: WeightType,
+    /// Refuse weights that are NaN or infinite, instead of warning of them
+    #[arg(long, env = "NELUMBO_STRICT_WEIGHTS", value_parser = FalseyValueParser::new())]
+    pub strict_weights: bool,
     /// How activations are passed from one kernel to the next: 8-bit integers need q8 weights, and are
     /// faster on some adapters; auto takes the faster
     #[arg(long, value_enum, default_value_t = ActivationType::Auto, env = "NELUMBO_ACTIVATIONS")]

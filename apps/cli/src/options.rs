@@ -3,10 +3,11 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nelumbo::gpu::{Backend, Selection};
+use nelumbo::model::SamplingDefaults;
 
 use crate::args::{
     ActivationType, BackendArgs, BackendName, CacheType, DeviceArgs, Format, NumericsMode, RunArgs,
-    Switch, WeightType,
+    SamplingArgs, Switch, WeightType,
 };
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
@@ -38,6 +39,8 @@ pub struct RunOptions {
 pub struct DeviceOptions {
     pub selection: Selection,
     pub weights: WeightType,
+    /// Weights that are no numbers are refused.
+    pub strict_weights: bool,
     pub activations: ActivationType,
     pub numerics: NumericsMode,
     /// What suits the adapter is measured.
@@ -51,6 +54,7 @@ impl DeviceOptions {
         DeviceOptions {
             selection: selection(args),
             weights: args.weights,
+            strict_weights: args.strict_weights,
             activations: args.activations,
             numerics: args.numerics,
             autotune: args.autotune == Switch::On,
@@ -114,17 +118,53 @@ impl RunOptions {
     }
 }
 
-/// Where neither the user nor the model's entry in the table says otherwise.
-const DEFAULT_TEMPERATURE: f32 = 0.8;
+/// Where neither the user nor the model says otherwise.
+const USUAL: SamplingDefaults = SamplingDefaults {
+    temperature: Some(0.8),
+    top_k: Some(40),
+    top_p: Some(0.95),
+    min_p: Some(0.05),
+    repeat_penalty: Some(1.0),
+};
+
+/// What the model's authors advise takes the place of what the user did not ask for. `temperature` is
+/// that of the model's entry in the table, which comes before theirs.
+pub fn suit(
+    sampling: &mut Sampling,
+    asked: &SamplingArgs,
+    temperature: Option<f32>,
+    advice: &SamplingDefaults,
+) {
+    let asked = asked_for(asked);
+    let temperature = asked.temperature.or(temperature).or(advice.temperature);
+    sampling.temperature = temperature.unwrap_or(sampling.temperature);
+    sampling.top_k = asked.top_k.or(advice.top_k).unwrap_or(sampling.top_k);
+    sampling.top_p = asked.top_p.or(advice.top_p).unwrap_or(sampling.top_p);
+    sampling.min_p = asked.min_p.or(advice.min_p).unwrap_or(sampling.min_p);
+    let penalty = asked.repeat_penalty.or(advice.repeat_penalty);
+    sampling.repeat_penalty = penalty.unwrap_or(sampling.repeat_penalty);
+}
+
+fn asked_for(args: &SamplingArgs) -> SamplingDefaults {
+    SamplingDefaults {
+        temperature: args.temp,
+        top_k: args.top_k.map(|k| k as usize),
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repeat_penalty: args.repeat_penalty,
+    }
+}
 
 fn sampling(args: &RunArgs) -> Sampling {
     let sampling = &args.sampling;
+    let asked = asked_for(sampling);
+    let usual = "the usual values are all there";
     Sampling {
-        temperature: sampling.temp.unwrap_or(DEFAULT_TEMPERATURE),
-        top_k: sampling.top_k as usize,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        repeat_penalty: sampling.repeat_penalty,
+        temperature: asked.temperature.or(USUAL.temperature).expect(usual),
+        top_k: asked.top_k.or(USUAL.top_k).expect(usual),
+        top_p: asked.top_p.or(USUAL.top_p).expect(usual),
+        min_p: asked.min_p.or(USUAL.min_p).expect(usual),
+        repeat_penalty: asked.repeat_penalty.or(USUAL.repeat_penalty).expect(usual),
         repeat_last_n: usize::try_from(sampling.repeat_last_n).ok(),
         presence_penalty: sampling.presence_penalty,
         frequency_penalty: sampling.frequency_penalty,
@@ -222,7 +262,7 @@ mod tests {
             "--raw -p x -n 5 --temp 0 --top-k 3 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
              --repeat-last-n -1 --presence-penalty -0.5 --frequency-penalty 0.25 --logit-bias 5+1 \
              --logit-bias 6=-2 -s 9 --ignore-eos --stop A -r B --logprobs 20 --format json \
-             --weights f16 --numerics fast --autotune off -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
+             --weights f16 --strict-weights --numerics fast --autotune off -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
         );
         assert!(o.raw && o.ignore_eos && o.device.selection.allow_software);
         assert!(!o.device.autotune && options("").device.autotune);
@@ -234,6 +274,7 @@ mod tests {
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
         );
+        assert!(o.device.strict_weights && !options("").device.strict_weights);
         assert_eq!(o.device.numerics, NumericsMode::Fast);
         assert_eq!(options("").device.numerics, NumericsMode::Canonical);
         assert_eq!(
@@ -252,6 +293,36 @@ mod tests {
         assert_eq!((s.repeat_penalty, s.repeat_last_n), (1.1, None));
         assert_eq!((s.presence_penalty, s.frequency_penalty), (-0.5, 0.25));
         assert_eq!((s.logit_bias, s.seed), (vec![(5, 1.0), (6, -2.0)], 9));
+    }
+
+    #[test]
+    fn the_user_comes_before_the_table_and_that_before_the_models_advice() {
+        let advice = SamplingDefaults {
+            temperature: Some(0.6),
+            top_k: Some(7),
+            repeat_penalty: Some(1.1),
+            ..SamplingDefaults::default()
+        };
+        let suited = |line: &str, table: Option<f32>| {
+            let args = parse(line).unwrap();
+            let mut sampling = sampling(&args);
+            suit(&mut sampling, &args.sampling, table, &advice);
+            (
+                sampling.temperature,
+                sampling.top_k,
+                sampling.top_p,
+                sampling.repeat_penalty,
+            )
+        };
+        assert_eq!(suited("", None), (0.6, 7, 0.95, 1.1));
+        assert_eq!(suited("", Some(0.2)), (0.2, 7, 0.95, 1.1));
+        let line = "--temp 0.8 --top-k 40 --repeat-penalty 1";
+        assert_eq!(suited(line, Some(0.2)), (0.8, 40, 0.95, 1.0));
+        let s = options("").sampling;
+        assert_eq!(
+            (s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty),
+            (0.8, 40, 0.95, 0.05, 1.0)
+        );
     }
 
     #[test]

@@ -45,15 +45,18 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     }
     let prompt = prompt::gather(&words, &args.prompt, given)?;
     let model = models::resolve(&reference, global)?;
-    if let (None, Some(suited)) = (args.sampling.temp, model.temperature) {
-        options.sampling.temperature = suited;
-    }
     log::info!("seed {}", options.sampling.seed);
 
     // without a home folder there is none for pipelines either: they are compiled each time
     let cache = Cache::locate(global.cache_dir.as_deref()).ok();
     let pipelines = cache.map(|cache| cache.pipelines());
     let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
+    options::suit(
+        &mut options.sampling,
+        &args.sampling,
+        model.temperature,
+        engine.advice(),
+    );
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {

@@ -12,7 +12,7 @@ use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::warm::shader_hash;
-use nelumbo::model::{Numerics as Mode, Texts};
+use nelumbo::model::{Numerics as Mode, SamplingDefaults, Texts};
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
@@ -141,6 +141,7 @@ pub fn load_options(
             NumericsMode::Fast => Mode::Fast,
         },
         autotune: device.autotune,
+        strict_weights: device.strict_weights,
         ctx_size,
         batch_size,
         ..LoadOptions::default()
@@ -148,6 +149,11 @@ pub fn load_options(
 }
 
 impl Session {
+    /// How the model's authors would have tokens drawn.
+    pub fn advice(&self) -> &SamplingDefaults {
+        &self.texts.sampling
+    }
+
     /// Token ids of the prompt: as it is, or as the user's turn of a chat.
     fn encode(&self, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
         if options.raw {

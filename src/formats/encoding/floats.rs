@@ -18,6 +18,20 @@ pub(super) const F32: Codec = Codec {
     },
 };
 
+/// Rounded to the nearest `f32`; what is beyond its range becomes infinite.
+pub(super) const F64: Codec = Codec {
+    decode: |bytes, out| {
+        for (x, bytes) in out.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *x = f64::from_le_bytes(*bytes) as f32;
+        }
+    },
+    encode: |values, bytes| {
+        for (x, bytes) in values.iter().zip(bytes.as_chunks_mut::<8>().0) {
+            *bytes = f64::from(*x).to_le_bytes();
+        }
+    },
+};
+
 pub(super) const F16: Codec = Codec {
     decode: decode_f16,
     encode: |values, bytes| {

@@ -27,6 +27,8 @@ pub enum Encoding {
     F16,
     /// The upper 16 bits of an IEEE single.
     Bf16,
+    /// IEEE double precision, rounded to single.
+    F64,
     /// 32 elements in 18 bytes: an f16 scale `d` and 4-bit codes; `x = (code - 8) * d`.
     Q4_0,
     /// 32 elements in 20 bytes: f16 `d`, f16 `m` and 4-bit codes; `x = code * d + m`.
@@ -75,7 +77,7 @@ struct Row {
 
 /// In the order of the ids in a GGUF file.
 #[rustfmt::skip]
-static TABLE: [Row; 14] = [
+static TABLE: [Row; 15] = [
     row(Encoding::F32,  "F32",  0,  Some("F32"),  1,   4,   floats::F32),
     row(Encoding::F16,  "F16",  1,  Some("F16"),  1,   2,   floats::F16),
     row(Encoding::Q4_0, "Q4_0", 2,  None,         32,  18,  blocks::Q4_0),
@@ -89,13 +91,14 @@ static TABLE: [Row; 14] = [
     row(Encoding::Q5K,  "Q5_K", 13, None,         256, 176, k_quants::Q5_K),
     row(Encoding::Q6K,  "Q6_K", 14, None,         256, 210, k_quants::Q6_K),
     row(Encoding::Q8K,  "Q8_K", 15, None,         256, 292, k_quants::Q8_K),
+    row(Encoding::F64,  "F64",  28, Some("F64"),  1,   8,   floats::F64),
     row(Encoding::Bf16, "BF16", 30, Some("BF16"), 1,   2,   floats::BF16),
 ];
 
 /// Type ids a GGUF file may carry that have no row above; named so that a refusal can say what it
 /// saw. Q8_1 is what activations become while others multiply with Q4_1 and Q5_1; no file holds it,
 /// and its size is not agreed upon (36 or 40 bytes).
-const OTHER_GGUF_TYPES: [(u32, &str); 25] = [
+const OTHER_GGUF_TYPES: [(u32, &str); 24] = [
     (4, "Q4_2"),
     (5, "Q4_3"),
     (9, "Q8_1"),
@@ -111,7 +114,6 @@ const OTHER_GGUF_TYPES: [(u32, &str); 25] = [
     (25, "I16"),
     (26, "I32"),
     (27, "I64"),
-    (28, "F64"),
     (29, "IQ1_M"),
     (31, "Q4_0_4_4"),
     (32, "Q4_0_4_8"),
@@ -330,6 +332,18 @@ mod tests {
         let bytes: Vec<u8> = f32s.iter().flat_map(|x| x.to_le_bytes()).collect();
         assert_eq!(decoded(Encoding::F32, &bytes, 4), f32s);
 
+        let f64s = [
+            1.5f64,
+            -0.0,
+            0.1,
+            1e300,
+            f64::from(f32::MAX),
+            f64::NEG_INFINITY,
+        ];
+        let bytes: Vec<u8> = f64s.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let expected = [1.5, -0.0, 0.1, f32::INFINITY, f32::MAX, f32::NEG_INFINITY];
+        assert_eq!(decoded(Encoding::F64, &bytes, 6), expected);
+
         // 1, -2, largest half, smallest half (2^-24), a third rounded to half.
         let bytes = [0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x55, 0x35];
         let expected = [1.0, -2.0, 65504.0, 5.960_464_5e-8, 0.333_251_95];
@@ -365,6 +379,7 @@ mod tests {
             (Encoding::Q5K, 13, 176, "Q5_K"),
             (Encoding::Q6K, 14, 210, "Q6_K"),
             (Encoding::Q8K, 15, 292, "Q8_K"),
+            (Encoding::F64, 28, 8, "F64"),
             (Encoding::Bf16, 30, 2, "BF16"),
         ];
         assert_eq!(encodings.len(), TABLE.len());
@@ -397,7 +412,7 @@ mod tests {
             .collect();
         for encoding in Encoding::all() {
             let step = match encoding {
-                Encoding::F32 => 0.0,
+                Encoding::F32 | Encoding::F64 => 0.0,
                 Encoding::F16 => 1.0 / 1024.0,
                 Encoding::Bf16 => 1.0 / 128.0,
                 Encoding::Q8_0 | Encoding::Q8K => 1.0 / 127.0,

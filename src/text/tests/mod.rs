@@ -5,6 +5,7 @@
     reason = "lists of spans happen to hold one"
 )]
 mod json;
+mod pieces;
 #[expect(
     clippy::single_range_in_vec_init,
     reason = "lists of spans happen to hold one"

@@ -42,7 +42,7 @@ fn excerpt() -> (Tokenizer, Vec<Prompt>) {
         pre: "smollm".to_owned(),
         bos: Some(1),
         eos: Some(2),
-        add_bos: false,
+        ..Vocab::default()
     };
     (
         Tokenizer::from_vocab(vocab, Path::new("smollm2.gguf")).unwrap(),
@@ -127,7 +127,7 @@ fn every_pre_tokenizer_cuts_as_its_family_does() {
     let tokens = |pre: &str, text: &str| -> Vec<String> {
         let tokenizer = small(pre);
         tokenizer
-            .encode_raw(text)
+            .encode_plain(text)
             .unwrap()
             .into_iter()
             .map(|id| tokenizer.token_text(id))
@@ -201,7 +201,7 @@ fn t2_t4_bad_gguf_vocabularies_are_named() {
             "tokenizer.ggml.tokens: 0 tokens",
         ),
         (
-            |v| (v.add_bos, v.bos) = (true, None),
+            |v| (v.add_bos, v.bos) = (Some(true), None),
             "tokenizer.ggml.bos_token_id: missing",
         ),
         (
@@ -282,7 +282,7 @@ fn t15_control_tokens_only_outside_of_content() {
 #[test]
 fn bos_is_added_once() {
     let mut vocab = small_vocab("gpt-2");
-    vocab.add_bos = true;
+    vocab.add_bos = Some(true);
     let tokenizer = Tokenizer::from_vocab(vocab, Path::new("m.gguf")).unwrap();
     let hello = tokenizer.token_id("hello").unwrap();
     let rendered = |text: &str| Rendered {
@@ -303,6 +303,32 @@ fn bos_is_added_once() {
             .unwrap(),
         [0, hello]
     );
+}
+
+#[test]
+fn bos_is_added_where_the_rule_of_the_words_does_and_the_file_does_not_say() {
+    for (pre, adds) in [("gpt-2", false), ("llama-bpe", true), ("tekken", true)] {
+        let mut vocab = small_vocab(pre);
+        assert_eq!(small(pre).add_bos(), adds, "{pre}");
+        vocab.add_bos = Some(!adds);
+        let other = Tokenizer::from_vocab(vocab, Path::new("m.gguf")).unwrap();
+        assert_eq!(other.add_bos(), !adds, "{pre}");
+    }
+}
+
+#[test]
+fn tokens_without_a_text_are_named_and_never_used() {
+    let mut vocab = small_vocab("gpt-2");
+    for kind in [TokenType::Normal, TokenType::Control] {
+        vocab.tokens.push(String::new());
+        vocab.token_types.push(kind);
+    }
+    let first = vocab.tokens.len() - 2;
+    let tokenizer = Tokenizer::from_vocab(vocab, Path::new("m.gguf")).unwrap();
+    let name = format!("[EMPTY_{first}]");
+    assert_eq!(tokenizer.token_id(&name), Some(first as u32));
+    let ids = tokenizer.encode_raw(&name).unwrap();
+    assert!(!ids.contains(&(first as u32)) && decode(&tokenizer, &ids) == name.as_bytes());
 }
 
 #[test]
