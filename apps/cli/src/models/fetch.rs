@@ -7,13 +7,14 @@ use ureq::http::{Response, header};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
+use super::checksum::Checksum;
 use super::headers::{
     linked_sha256, origin, range_start, redirect_target, retry_after, strong_etag, text_header,
     total_size,
 };
 use super::partial::{Partial, WriteError};
 use super::progress::Progress;
-use crate::exit::Failure;
+use crate::exit::{Failure, say};
 
 /// Redirects followed for one request.
 const MAX_REDIRECTS: u32 = 8;
@@ -49,8 +50,16 @@ pub struct Remote<'a> {
     pub url: &'a str,
     /// Sent to the origin of `url`, and to no other one that it redirects to.
     pub token: Option<&'a str>,
-    /// The sha256 that the file must have.
-    pub sha256: &'a str,
+    /// What the file must be, where that is known.
+    pub checksum: Option<&'a Checksum>,
+}
+
+/// A short document that came back, whatever its status.
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+    /// What the hub says about a refusal.
+    pub error: Option<String>,
 }
 
 /// Why a source did not deliver.
@@ -125,28 +134,90 @@ impl Fetcher {
         progress: &mut Progress,
     ) -> Result<(), Refusal> {
         let mut failed = 0;
-        while into.len() < into.size() {
+        while !into.is_full() {
             let before = into.len();
-            let (why, wait) = match self.attempt(remote, into, progress) {
-                Ok(()) => continue,
-                Err(Setback::Refused(refusal)) => return Err(refusal),
-                Err(Setback::Again(why, wait)) => (why, wait),
+            let Err(setback) = self.attempt(remote, into, progress) else {
+                continue;
             };
-            failed = if into.len() >= before + PROGRESS_BYTES {
-                0
-            } else {
-                failed + 1
-            };
-            if failed >= self.patience.attempts {
-                return Err(Refusal::Next(format!("{why} ({failed} attempts)")));
+            if into.len() >= before + PROGRESS_BYTES {
+                failed = 0;
             }
-            let wait = wait.unwrap_or_else(|| self.backoff(failed));
-            progress.remark(&format!(
-                "download cut: {why}; trying again in {:.1} s",
-                wait.as_secs_f32()
-            ));
-            std::thread::sleep(wait);
+            self.wait_after(setback, &mut failed, &|line| {
+                progress.remark(&format!("download cut: {line}"));
+            })?;
         }
+        Ok(())
+    }
+
+    /// A document of at most `limit` bytes.
+    pub fn ask(&self, remote: &Remote, limit: u64) -> Result<Answer, Refusal> {
+        self.patiently(|| {
+            let response = self.answered(remote, None)?;
+            let status = response.status().as_u16();
+            let error = text_header(&response, "x-error-message").map(str::to_owned);
+            let mut body = Vec::new();
+            let mut reader = response.into_body().into_reader().take(limit + 1);
+            reader
+                .read_to_end(&mut body)
+                .map_err(|error| Setback::Again(error.to_string(), None))?;
+            if body.len() as u64 > limit {
+                return Err(Refusal::Next(format!("sends more than {limit} bytes")).into());
+            }
+            Ok(Answer {
+                status,
+                body,
+                error,
+            })
+        })
+    }
+
+    /// How long the file is. Asked by getting its first byte, since an address that is signed for
+    /// getting alone refuses everything else.
+    pub fn size(&self, remote: &Remote) -> Result<u64, Refusal> {
+        self.patiently(|| {
+            let response = self.answered(remote, Some(("bytes=0-0".to_owned(), None)))?;
+            match (response.status().as_u16(), total_size(&response, 0)) {
+                (200 | 206, Some(size)) if size > 0 => Ok(size),
+                (200 | 206, Some(_)) | (416, _) => {
+                    Err(Refusal::Next("the file is empty".to_owned()).into())
+                }
+                (200 | 206, None) => {
+                    Err(Refusal::Next("does not tell how long the file is".to_owned()).into())
+                }
+                (status, _) => Err(Refusal::Next(format!("status {status}")).into()),
+            }
+        })
+    }
+
+    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Setback>) -> Result<T, Refusal> {
+        let mut failed = 0;
+        loop {
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(setback) => self.wait_after(setback, &mut failed, &say)?,
+            }
+        }
+    }
+
+    /// Waits before the next attempt, or ends with what no attempt will change.
+    fn wait_after(
+        &self,
+        setback: Setback,
+        failed: &mut u32,
+        tell: &dyn Fn(&str),
+    ) -> Result<(), Refusal> {
+        let (why, wait) = match setback {
+            Setback::Refused(refusal) => return Err(refusal),
+            Setback::Again(why, wait) => (why, wait),
+        };
+        *failed += 1;
+        if *failed >= self.patience.attempts {
+            return Err(Refusal::Next(format!("{why} ({failed} attempts)")));
+        }
+        let wait = wait.unwrap_or_else(|| self.backoff(*failed));
+        let seconds = wait.as_secs_f32();
+        tell(&format!("{why}; trying again in {seconds:.1} s"));
+        std::thread::sleep(wait);
         Ok(())
     }
 
@@ -167,7 +238,17 @@ impl Fetcher {
         into: &mut Partial,
         progress: &mut Progress,
     ) -> Result<(), Setback> {
-        let response = self.request(remote, into)?;
+        if into.len() > 0 && remote.checksum.is_none() && into.validator(remote.url).is_none() {
+            progress.remark(
+                "nothing tells whether what was cut is still the same file; starting again",
+            );
+            into.restart()?;
+        }
+        let range = (into.len() > 0).then(|| {
+            let range = format!("bytes={}-", into.len());
+            (range, into.validator(remote.url))
+        });
+        let response = self.answered(remote, range)?;
         let status = response.status().as_u16();
         match status {
             200 if into.len() > 0 => {
@@ -176,7 +257,8 @@ impl Fetcher {
                 into.restart()?;
             }
             200 => {}
-            206 if range_start(&response) == Some(into.len()) => {}
+            206 if range_start(&response) == Some(into.len())
+                && is_same_version(into.validator(remote.url), &response) => {}
             206 | 416 => {
                 into.restart()?;
                 return Err(Setback::Again(
@@ -184,20 +266,14 @@ impl Fetcher {
                     Some(Duration::ZERO),
                 ));
             }
-            408 | 429 | 500..=599 => {
-                return Err(Setback::Again(
-                    format!("status {status}"),
-                    retry_after(&response),
-                ));
-            }
             _ => return Err(Refusal::Next(format!("status {status}")).into()),
         }
         if let Some(total) = total_size(&response, into.len())
-            && total != into.size()
+            && total != into.known_size()
         {
             let why = format!(
                 "holds another file: {total} bytes, expected {}",
-                into.size()
+                into.known_size()
             );
             return Err(Refusal::Next(why).into());
         }
@@ -216,7 +292,7 @@ impl Fetcher {
         let mut buffer = vec![0; 256 * 1024];
         loop {
             let read = match body.read(&mut buffer) {
-                Ok(0) if into.len() < into.size() => {
+                Ok(0) if !into.is_full() => {
                     return Err(Setback::Again(
                         "the connection ended early".to_owned(),
                         None,
@@ -230,22 +306,43 @@ impl Fetcher {
                 Ok(()) => progress.at(into.len()),
                 Err(WriteError::Disk(failure)) => return Err(failure.into()),
                 Err(WriteError::TooLong) => {
-                    let why = format!("sends more than the expected {} bytes", into.size());
+                    let why = format!("sends more than the expected {} bytes", into.known_size());
                     return Err(Refusal::Wrong(why).into());
                 }
             }
         }
     }
 
-    /// Sends the request and follows redirects; the token stays with its origin.
-    fn request(&self, remote: &Remote, into: &Partial) -> Result<Response<Body>, Setback> {
+    /// As [`Fetcher::request`], where a busy server is a setback.
+    fn answered(
+        &self,
+        remote: &Remote,
+        range: Option<(String, Option<String>)>,
+    ) -> Result<Response<Body>, Setback> {
+        let response = self.request(remote, range)?;
+        match response.status().as_u16() {
+            status @ (408 | 429 | 500..=599) => Err(Setback::Again(
+                format!("status {status}"),
+                retry_after(&response),
+            )),
+            _ => Ok(response),
+        }
+    }
+
+    /// Sends the request, for a range if it still is of the version beside it, and follows
+    /// redirects; the token stays with its origin.
+    fn request(
+        &self,
+        remote: &Remote,
+        range: Option<(String, Option<String>)>,
+    ) -> Result<Response<Body>, Setback> {
         let mut url = remote.url.to_owned();
         for _ in 0..=MAX_REDIRECTS {
             let mut request = self.agent.get(&url);
-            if into.len() > 0 {
-                request = request.header(header::RANGE, format!("bytes={}-", into.len()));
-                if let Some(validator) = into.validator(remote.url) {
-                    request = request.header(header::IF_RANGE, validator);
+            if let Some((range, version)) = &range {
+                request = request.header(header::RANGE, range);
+                if let Some(version) = version {
+                    request = request.header(header::IF_RANGE, version);
                 }
             }
             let at_home = origin(&url) == origin(remote.url);
@@ -254,12 +351,10 @@ impl Fetcher {
             }
             let response = request.call().map_err(setback)?;
             if at_home
-                && let Some(found) = linked_sha256(&response).filter(|found| found != remote.sha256)
+                && let Some(expected @ Checksum::Sha256(_)) = remote.checksum
+                && let Some(found) = linked_sha256(&response).filter(|it| it != expected.hex())
             {
-                let why = format!(
-                    "holds another file: sha256 {found}, expected {}",
-                    remote.sha256
-                );
+                let why = format!("holds another file: sha256 {found}, expected {expected}");
                 return Err(Refusal::Next(why).into());
             }
             if !response.status().is_redirection() {
@@ -269,6 +364,14 @@ impl Fetcher {
                 .map_err(|why| Setback::from(Refusal::Next(why)))?;
         }
         Err(Refusal::Next(format!("more than {MAX_REDIRECTS} redirects")).into())
+    }
+}
+
+/// Whether a part belongs to what came before. A server may ignore the condition it was given.
+fn is_same_version(before: Option<String>, response: &Response<Body>) -> bool {
+    match (before, strong_etag(response)) {
+        (Some(before), Some(now)) => before == now,
+        _ => true,
     }
 }
 
