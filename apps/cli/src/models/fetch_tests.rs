@@ -116,7 +116,11 @@ fn a_body_that_is_always_short_is_given_up() {
 fn what_nothing_vouches_for_is_not_resumed() {
     let server = Server::start(|request, count| {
         let reply = Reply::file(&body(), request);
-        if count == 0 { reply.cut_after(PART) } else { reply }
+        if count == 0 {
+            reply.cut_after(PART)
+        } else {
+            reply
+        }
     });
     let folder = tempfile::tempdir().unwrap();
     let size = body().len() as u64;

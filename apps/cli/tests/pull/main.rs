@@ -4,6 +4,7 @@
 
 mod cache;
 mod download;
+mod faults;
 mod hub;
 mod named;
 mod rm;

@@ -36,7 +36,7 @@ fn the_hub_is_asked_first_and_only_once() {
         "tiny:q8_0",
         "hf:u/r:tiny.gguf@main",
         "gguf",
-        "Q8_0",
+        "F32",
         "300.0 kB",
         "ready",
     ] {
@@ -196,4 +196,3 @@ fn a_damaged_file_is_seen_and_replaced() {
     );
     assert_pulled(&world, &ended);
 }
-

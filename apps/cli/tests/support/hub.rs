@@ -67,9 +67,7 @@ impl Repo {
         let reply = Reply::file(bytes, request).with("X-Repo-Commit", self.commit);
         Some(if Repo::is_large(name) {
             let etag = format!("\"{}\"", sha256(bytes));
-            reply
-                .with("ETag", etag.clone())
-                .with("X-Linked-Etag", etag)
+            reply.with("ETag", etag.clone()).with("X-Linked-Etag", etag)
         } else {
             reply.with("ETag", format!("\"{}\"", git_blob(bytes)))
         })
@@ -93,7 +91,16 @@ pub fn answer(repos: &[Repo], request: &Request) -> Reply {
 pub fn fetched(server: &Server) -> Vec<String> {
     let requests = server.requests().into_iter();
     requests
-        .filter_map(|r| Some(r.path.split_once("/resolve/")?.1.split_once('/')?.1.to_owned()))
+        .filter_map(|r| {
+            Some(
+                r.path
+                    .split_once("/resolve/")?
+                    .1
+                    .split_once('/')?
+                    .1
+                    .to_owned(),
+            )
+        })
         .collect()
 }
 
@@ -162,8 +169,11 @@ pub fn sharded() -> Vec<(String, Vec<u8>)> {
     vec![
         (".gitattributes".to_owned(), text("x")),
         ("README.md".to_owned(), text("# r")),
-        ("config.json".to_owned(), text("{\"model_type\": \"llama\"}")),
-        ("generation_config.json".to_owned(), text("{}")),
+        (
+            "config.json".to_owned(),
+            text("{\"model_type\": \"llama\"}"),
+        ),
+        ("generation_config.json".to_owned(), text("{\"top_k\": 1}")),
         (file(1), shard(1)),
         (file(2), shard(2)),
         (
@@ -172,6 +182,6 @@ pub fn sharded() -> Vec<(String, Vec<u8>)> {
         ),
         ("original/consolidated.pth".to_owned(), text("pickle")),
         ("tokenizer.json".to_owned(), text("{}")),
-        ("tokenizer_config.json".to_owned(), text("{}")),
+        ("tokenizer_config.json".to_owned(), text("{\"a\": 1}")),
     ]
 }
