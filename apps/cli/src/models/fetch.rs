@@ -14,36 +14,12 @@ use super::headers::{
 };
 use super::partial::{Partial, WriteError};
 use super::progress::Progress;
-use crate::exit::{Failure, say};
+use super::retry::{Patience, Refusal, Setback, setback};
 
 /// Redirects followed for one request.
 const MAX_REDIRECTS: u32 = 8;
 /// An attempt that brought fewer new bytes than this counts as a failed one.
 const PROGRESS_BYTES: u64 = 64 * 1024;
-
-/// How patient a download is.
-#[derive(Debug, Clone)]
-pub struct Patience {
-    /// To find the host and to connect. Short, so that the next source gets its turn.
-    pub connect: Duration,
-    /// Without a byte.
-    pub stall: Duration,
-    /// Failed attempts in a row before the source is given up.
-    pub attempts: u32,
-    /// The wait after the first failed attempt; doubles with each.
-    pub backoff: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            connect: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
-            attempts: 5,
-            backoff: Duration::from_millis(500),
-        }
-    }
-}
 
 /// What to get.
 pub struct Remote<'a> {
@@ -60,42 +36,6 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// What the hub says about a refusal.
     pub error: Option<String>,
-}
-
-/// Why a source did not deliver.
-#[derive(Debug)]
-pub enum Refusal {
-    /// It cannot or will not: the next source may.
-    Next(String),
-    /// It delivered something else: nobody should go on as if nothing had happened.
-    Wrong(String),
-    /// Our own disk failed.
-    Local(Failure),
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        Refusal::Local(failure)
-    }
-}
-
-/// One attempt's end, if it is not the whole file.
-enum Setback {
-    /// Worth another try, after this long if the server said so.
-    Again(String, Option<Duration>),
-    Refused(Refusal),
-}
-
-impl From<Refusal> for Setback {
-    fn from(refusal: Refusal) -> Setback {
-        Setback::Refused(refusal)
-    }
-}
-
-impl From<Failure> for Setback {
-    fn from(failure: Failure) -> Setback {
-        Setback::Refused(Refusal::Local(failure))
-    }
 }
 
 /// Downloads files.
@@ -142,7 +82,7 @@ impl Fetcher {
             if into.len() >= before + PROGRESS_BYTES {
                 failed = 0;
             }
-            self.wait_after(setback, &mut failed, &|line| {
+            self.patience.wait_after(setback, &mut failed, &|line| {
                 progress.remark(&format!("download cut: {line}"));
             })?;
         }
@@ -151,7 +91,7 @@ impl Fetcher {
 
     /// A document of at most `limit` bytes.
     pub fn ask(&self, remote: &Remote, limit: u64) -> Result<Answer, Refusal> {
-        self.patiently(|| {
+        self.patience.until_done(|| {
             let response = self.answered(remote, None)?;
             let status = response.status().as_u16();
             let error = text_header(&response, "x-error-message").map(str::to_owned);
@@ -174,7 +114,7 @@ impl Fetcher {
     /// How long the file is. Asked by getting its first byte, since an address that is signed for
     /// getting alone refuses everything else.
     pub fn size(&self, remote: &Remote) -> Result<u64, Refusal> {
-        self.patiently(|| {
+        self.patience.until_done(|| {
             let response = self.answered(remote, Some(("bytes=0-0".to_owned(), None)))?;
             match (response.status().as_u16(), total_size(&response, 0)) {
                 (200 | 206, Some(size)) if size > 0 => Ok(size),
@@ -187,48 +127,6 @@ impl Fetcher {
                 (status, _) => Err(Refusal::Next(format!("status {status}")).into()),
             }
         })
-    }
-
-    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T, Setback>) -> Result<T, Refusal> {
-        let mut failed = 0;
-        loop {
-            match attempt() {
-                Ok(done) => return Ok(done),
-                Err(setback) => self.wait_after(setback, &mut failed, &say)?,
-            }
-        }
-    }
-
-    /// Waits before the next attempt, or ends with what no attempt will change.
-    fn wait_after(
-        &self,
-        setback: Setback,
-        failed: &mut u32,
-        tell: &dyn Fn(&str),
-    ) -> Result<(), Refusal> {
-        let (why, wait) = match setback {
-            Setback::Refused(refusal) => return Err(refusal),
-            Setback::Again(why, wait) => (why, wait),
-        };
-        *failed += 1;
-        if *failed >= self.patience.attempts {
-            return Err(Refusal::Next(format!("{why} ({failed} attempts)")));
-        }
-        let wait = wait.unwrap_or_else(|| self.backoff(*failed));
-        let seconds = wait.as_secs_f32();
-        tell(&format!("{why}; trying again in {seconds:.1} s"));
-        std::thread::sleep(wait);
-        Ok(())
-    }
-
-    /// Doubles with each failure, spread by up to a half so that many clients do not
-    /// come back at the same moment.
-    fn backoff(&self, failed: u32) -> Duration {
-        let base = self.patience.backoff * (1 << failed.saturating_sub(1).min(6));
-        let spread = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |now| now.subsec_nanos() % 500);
-        base + base * spread / 1000
     }
 
     /// One request, from where `into` ends.
@@ -372,33 +270,6 @@ fn is_same_version(before: Option<String>, response: &Response<Body>) -> bool {
     match (before, strong_etag(response)) {
         (Some(before), Some(now)) => before == now,
         _ => true,
-    }
-}
-
-/// A connection that breaks is worth another try. A host that cannot be found, reached
-/// or believed will be no better a second later.
-fn setback(error: ureq::Error) -> Setback {
-    use std::io::ErrorKind;
-    use ureq::{Error, Timeout};
-    let broke = match &error {
-        Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::BrokenPipe
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::TimedOut
-                | ErrorKind::Interrupted
-        ),
-        Error::Timeout(Timeout::Resolve | Timeout::Connect) => false,
-        Error::Timeout(_) | Error::Protocol(_) => true,
-        _ => false,
-    };
-    let why = error.to_string();
-    if broke {
-        Setback::Again(why, None)
-    } else {
-        Refusal::Next(why).into()
     }
 }
 

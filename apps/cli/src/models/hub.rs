@@ -3,10 +3,11 @@
 use serde::Deserialize;
 
 use super::checksum::{Checksum, is_hex};
-use super::fetch::{Refusal, Remote};
+use super::fetch::Remote;
 use super::headers::encoded;
 use super::network::Network;
 use super::reference::{HubRef, is_safe_path};
+use super::retry::Refusal;
 use crate::exit::Failure;
 
 /// A list is never longer; a repository of 10,000 files takes some 4 MB.

@@ -7,6 +7,7 @@ mod fetch;
 mod headers;
 mod hub;
 mod hub_cache;
+mod hub_scan;
 mod local;
 pub mod ls;
 mod network;
@@ -17,6 +18,7 @@ mod pull;
 mod pypi;
 mod reference;
 pub mod registry;
+mod retry;
 pub mod rm;
 mod space;
 
@@ -92,11 +94,18 @@ pub fn from_flags(
 fn existing(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match path.metadata() {
         Ok(_) => Ok(Some(path.to_owned())),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(Error::ModelNotFound {
-            path: path.to_owned(),
-            problem: format!("cannot be opened: {error}"),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(Error::ModelNotFound {
+                path: path.to_owned(),
+                problem: format!("cannot be opened: {error}"),
+            }
+            .into())
         }
-        .into()),
         Err(_) => Ok(None),
     }
 }
@@ -125,7 +134,17 @@ fn parse(reference: &OsStr, registry: &Registry) -> Result<Reference, Failure> {
         Some(text) => reference::parse(text),
         None => Err("no such file or directory".to_owned()),
     };
-    parsed.map_err(|problem| not_found(reference, problem, registry))
+    parsed.map_err(|problem| {
+        let text = reference.to_string_lossy();
+        // whoever says which form it is does not mean a path
+        if ["hf:", "pypi:", "https://", "http://"]
+            .iter()
+            .any(|form| text.starts_with(form))
+        {
+            return Failure::Usage(format!("{text}: {problem}"));
+        }
+        not_found(reference, problem, registry)
+    })
 }
 
 fn not_found(reference: &OsStr, problem: String, registry: &Registry) -> Failure {

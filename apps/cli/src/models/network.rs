@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::fetch::{Fetcher, Patience};
+use super::fetch::Fetcher;
 use super::headers::origin;
+use super::retry::Patience;
 use crate::args::GlobalArgs;
 use crate::exit::Failure;
 

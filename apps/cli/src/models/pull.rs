@@ -10,12 +10,13 @@ use nelumbo::formats;
 use super::cache::{State, with_suffix};
 use super::checksum::Checksum;
 use super::choice::Kind;
-use super::fetch::{Refusal, Remote};
+use super::fetch::Remote;
 use super::headers::encoded;
 use super::network::Network;
 use super::partial::Partial;
 use super::progress::{Progress, human_bytes};
 use super::registry::Source;
+use super::retry::Refusal;
 use super::{pypi, space};
 use crate::exit::{Failure, say};
 

@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
 use super::checksum::hex;
-use super::fetch::Refusal;
 use super::partial::{Partial, WriteError};
 use super::progress::{Progress, human_bytes};
+use super::retry::Refusal;
 use super::space;
 use crate::exit::Failure;
 

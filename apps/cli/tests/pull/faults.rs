@@ -168,16 +168,41 @@ fn wrong_bytes_are_never_a_model() {
 
 #[test]
 fn a_file_cut_before_it_was_published_is_refused_by_its_table() {
-    let world = World::new();
+    let mut shards = sharded();
+    let second = shards
+        .iter_mut()
+        .find(|file| file.0.ends_with("2-of-00002.safetensors"));
+    let bytes = &mut second.unwrap().1;
+    bytes.truncate(bytes.len() - 64);
     let mut bytes = gguf(LARGE, 1);
     bytes.truncate(LARGE - 64);
-    let server = hub::start(vec![one(bytes)]);
-    let ended = world.nelumbo(&server.url, &["pull", "u/r"]);
-    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("t00001"), "{}", ended.stderr);
-    assert!(world.listed().is_empty());
-    let blobs = world.hub("models--u--r/blobs");
-    assert_eq!(fs::read_dir(blobs).unwrap().count(), 0);
+    for (repo, tensor) in [
+        (one(bytes), "t00001"),
+        (
+            Repo {
+                files: shards,
+                ..Repo::new(&[])
+            },
+            "w2",
+        ),
+    ] {
+        let world = World::new();
+        let bad = sha256(
+            &repo
+                .files
+                .iter()
+                .find(|f| f.0.contains("Q4_K_M") || f.0.contains("2-of"))
+                .unwrap()
+                .1,
+        );
+        let server = hub::start(vec![repo]);
+        let ended = world.nelumbo(&server.url, &["pull", "u/r"]);
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert!(ended.stderr.contains(tensor), "{tensor}: {}", ended.stderr);
+        assert!(world.listed().iter().all(|row| row.1 != "ready"));
+        let blob = world.hub("models--u--r/blobs").join(bad);
+        assert!(!blob.exists() && !blob.with_extension("partial").exists());
+    }
 }
 
 #[test]
