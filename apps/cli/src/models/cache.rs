@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use nelumbo::gpu::options::switch;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -75,6 +76,10 @@ impl Cache {
 /// The folder of compiled pipelines, where there is one that can be read. One that cannot be written
 /// is told in a warning: kernels are then compiled each time.
 pub fn pipelines(global: &GlobalArgs) -> Option<PathBuf> {
+    // switched off, or told wrongly, which loading reports: then nothing is created here
+    if !matches!(switch("NELUMBO_PIPELINE_CACHE"), Ok(None | Some(true))) {
+        return None;
+    }
     let Ok(cache) = Cache::locate(global.cache_dir.as_deref()) else {
         log::warn!("no home folder to keep compiled kernels in: they are compiled each time");
         return None;
