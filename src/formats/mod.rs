@@ -19,6 +19,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
@@ -39,6 +40,7 @@ pub use encoding::{Encoding, count_non_finite};
 pub use gguf::Gguf;
 pub use hf::HfDir;
 pub use metadata::Metadata;
+use source::FileSource;
 pub use source::ReadAt;
 
 /// Directory entries looked at; a model has a few dozen files.
@@ -92,6 +94,23 @@ pub fn open(path: &Path) -> Result<ModelFiles> {
         )),
         _ if is_pickle(path) && !gguf::has_magic(path) => Err(refused_pickle(path, "this file")),
         _ => Gguf::open(path).map(ModelFiles::Gguf),
+    }
+}
+
+/// Reads the header of one file of a model, `format` being `gguf` or `safetensors`, and holds its
+/// table of tensors against its length. It may be one part or shard of several, and have any name.
+///
+/// # Errors
+/// What [`Gguf::read`] and [`safetensors::read`] return, but for parts.
+///
+/// # Panics
+/// If `format` is another word.
+pub fn check_file(path: &Path, format: &str) -> Result<()> {
+    let data = Arc::new(FileSource::open(path)?);
+    match format {
+        "gguf" => gguf::Part::read(path, data).map(drop),
+        "safetensors" => safetensors::read(path, data).map(drop),
+        _ => panic!("no file format is called {format}"),
     }
 }
 

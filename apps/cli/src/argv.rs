@@ -7,11 +7,14 @@ use std::ffi::OsString;
 
 /// Single-dash spelling and the long option it stands for.
 const ALIASES: &[(&str, &str)] = &[
+    ("-cl", "--cache-list"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-dev", "--device"),
     ("-hf", "--hf-repo"),
     ("-hff", "--hf-file"),
+    ("-hfr", "--hf-repo"),
+    ("-hft", "--hf-token"),
     ("-ngl", "--gpu-layers"),
     ("-np", "--parallel"),
     ("-sys", "--system"),
@@ -42,6 +45,12 @@ pub fn normalise(argv: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         only_positionals = arg == "--";
         is_value = TEXT_OPTIONS.iter().any(|option| arg == *option);
         out.push(long_form(&arg).unwrap_or(arg));
+    }
+    // without a subcommand it is one
+    if let Some(first) = out.get_mut(1)
+        && *first == "--cache-list"
+    {
+        *first = "ls".into();
     }
     out
 }
@@ -79,6 +88,17 @@ mod tests {
                 "nelumbo run m --cache-type-k f32 --cache-type-v=f16 --gpu-layers 99 --system be-brief"
             ),
         );
+    }
+
+    #[test]
+    fn the_list_of_models_needs_no_subcommand() {
+        for flag in ["-cl", "--cache-list"] {
+            assert_eq!(
+                words(&format!("nelumbo {flag} -q")),
+                ["nelumbo", "ls", "-q"]
+            );
+        }
+        assert_eq!(words("nelumbo run -cl")[2], "--cache-list");
     }
 
     #[test]

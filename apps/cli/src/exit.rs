@@ -23,6 +23,9 @@ pub enum Failure {
     /// No source could be reached.
     #[error("{0}")]
     Network(String),
+    /// It would not fit on the disk.
+    #[error("{0}")]
+    Disk(String),
     /// A file of our own could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -66,7 +69,7 @@ impl Failure {
             Failure::OutputClosed => 0,
             Failure::Usage(_) => 2,
             Failure::Model(_) => 3,
-            Failure::Network(_) | Failure::Io { .. } => 6,
+            Failure::Network(_) | Failure::Disk(_) | Failure::Io { .. } => 6,
             Failure::Interrupted => INTERRUPTED,
             Failure::Engine(error) => library_code(error),
         }

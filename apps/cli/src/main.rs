@@ -1,4 +1,4 @@
-//! The `nelumbo` command: `run`, `bench`, `devices`, `pull`, `ls`.
+//! The `nelumbo` command: `run`, `bench`, `devices`, `pull`, `rm`, `ls`.
 
 mod args;
 mod argv;
@@ -75,6 +75,7 @@ fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap:
         Some(("run", run)) => given(run),
         Some(("bench", bench)) => Given {
             model: on_line(bench, "model"),
+            hub: on_line(bench, "hf_repo"),
             ..Given::default()
         },
         _ => Given::default(),
@@ -85,6 +86,7 @@ fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap:
 fn given(run: &ArgMatches) -> Given {
     Given {
         model: on_line(run, "model"),
+        hub: on_line(run, "hf_repo"),
         prompt: on_line(run, "prompt"),
         file: on_line(run, "file"),
     }
@@ -96,11 +98,15 @@ fn on_line(matches: &ArgMatches, id: &str) -> bool {
 
 fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
     let global = &cli.global;
+    if global.cache_list {
+        return models::ls::ls(false, global);
+    }
     match cli.command {
         Command::Run(args) => run::run(*args, global, given),
-        Command::Bench(args) => bench::bench(*args, global, given.model),
+        Command::Bench(args) => bench::bench(*args, global, given),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
-        Command::Pull { reference } => models::pull(&reference, global),
+        Command::Pull { reference, force } => models::pull(&reference, force, global),
+        Command::Rm(args) => models::rm::rm(&args, global),
         Command::Ls { json } => models::ls::ls(json, global),
     }
 }

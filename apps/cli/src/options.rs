@@ -215,9 +215,7 @@ fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
 
 /// The same of the flags about device and memory.
 pub fn refuse_device(args: &DeviceArgs) -> Result<(), Failure> {
-    let problem = if args.hf_repo.is_some() || args.hf_file.is_some() {
-        "--hf-repo: only named models are downloaded so far; fetch the file yourself and give its path"
-    } else if args.cache_type_k != args.cache_type_v {
+    let problem = if args.cache_type_k != args.cache_type_v {
         "--cache-type-k and --cache-type-v: keys and values have the same type so far"
     } else {
         return Ok(());
@@ -391,7 +389,6 @@ mod tests {
             ("--raw --system x", ["--raw", "--system"]),
             ("--logprobs 5", ["--logprobs", "--format json"]),
             ("-ctk f32", ["--cache-type-k", "--cache-type-v"]),
-            ("-hf a/b", ["--hf-repo", "path"]),
         ] {
             let message = RunOptions::new(&parse(line).unwrap())
                 .unwrap_err()

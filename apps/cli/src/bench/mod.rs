@@ -19,19 +19,18 @@ use serde_json::json;
 
 use crate::args::GlobalArgs;
 use crate::exit::{Failure, say};
-use crate::models::cache::Cache;
-use crate::models::{self, Progress};
+use crate::models::{self, Progress, cache};
 use crate::options::DeviceOptions;
 use crate::output::print_line;
+use crate::prompt::Given;
 use crate::{devices, options, prompt, session};
 use args::{BenchArgs, Output};
 use machine::Machine;
 use plan::Test;
 use row::Row;
 
-/// Everything from the arguments to the last line on stderr. `model_given`: `-m` stands on the
-/// command line itself.
-pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<(), Failure> {
+/// Everything from the arguments to the last line on stderr.
+pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), Failure> {
     if args.device.list_devices {
         return devices::devices(false, options::backend(&args.device.backend));
     }
@@ -42,13 +41,11 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
     } else {
         plan::tests(&args)?
     };
-    // without a home folder there is none for pipelines either: they are compiled each time
-    let cache = Cache::locate(global.cache_dir.as_deref()).ok();
-    let load = load_options(&args, cache.map(|cache| cache.pipelines()))?;
+    let load = load_options(&args, cache::pipelines(global))?;
     if let Some(limit) = load.ctx_size {
         plan::check_context(&tests, limit)?;
     }
-    let model = models::resolve(&model_reference(&args, model_given)?, global)?;
+    let model = models::resolve(&model_reference(&args, given)?, global)?;
 
     let (mut engine, peaks) = open(&model.path, &load, &args, &tests, global.quiet)?;
     if args.profile {
@@ -84,11 +81,16 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, model_given: bool) -> Result<
     Ok(())
 }
 
-fn model_reference(args: &BenchArgs, given: bool) -> Result<std::ffi::OsString, Failure> {
-    if given && args.reference.is_some() {
+fn model_reference(args: &BenchArgs, given: Given) -> Result<std::ffi::OsString, Failure> {
+    if given.model && args.reference.is_some() {
         return Err(Failure::Usage("two models: MODEL and -m".to_owned()));
     }
+    let given = Given {
+        model: given.model || args.reference.is_some(),
+        ..given
+    };
     let model = args.reference.clone().or(args.model.clone());
+    let model = models::from_flags(&args.device, model, given)?;
     Ok(prompt::split_model(model, Vec::new())?.0)
 }
 

@@ -1,13 +1,19 @@
-//! Where downloaded models lie, and in which state: `<cache>/models/<name>/<file>`.
+//! Where models lie that have a name, an address or a wheel, and in which state:
+//! `<cache>/models/NAME/FILE` and `<cache>/models/KIND/KEY/FILE`. Those of the hub are in its own
+//! cache.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use nelumbo::gpu::options::switch;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
+use super::checksum::hex;
 use super::registry::Entry;
+use crate::args::GlobalArgs;
 use crate::exit::Failure;
 
 /// The folder of downloaded models.
@@ -16,7 +22,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// What there is of one entry.
+/// What there is of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -24,8 +30,10 @@ pub enum State {
     Ready,
     /// A download was cut; `nelumbo pull` goes on from there.
     Partial,
-    /// Under the final name lies a file of another size.
+    /// Under the final name lies a file of another size, or one that is cut or damaged.
     Corrupt,
+    /// Whole, but of a kind that is not computed here.
+    Unsupported,
     /// Nothing.
     Missing,
 }
@@ -48,36 +56,62 @@ impl Cache {
         })
     }
 
-    /// The folder of compiled pipelines.
-    pub fn pipelines(&self) -> PathBuf {
-        self.root.join("pipelines")
-    }
-
-    /// The folder of one model.
-    pub fn folder(&self, entry: &Entry) -> PathBuf {
-        self.root.join("models").join(&entry.name)
-    }
-
-    /// The final path of one model.
+    /// The final path of a model of the table.
     pub fn file(&self, entry: &Entry) -> PathBuf {
-        self.folder(entry).join(&entry.file)
+        self.models().join(&entry.name).join(&entry.file)
     }
 
-    /// The state on disk and the bytes there are.
-    pub fn state(&self, entry: &Entry) -> Result<(State, u64), Failure> {
-        let path = self.file(entry);
-        if let Some(size) = size_of(&path)? {
-            let state = if size == entry.size {
-                State::Ready
-            } else {
-                State::Corrupt
-            };
-            return Ok((state, size));
-        }
-        match size_of(&with_suffix(&path, ".partial"))? {
-            Some(size) => Ok((State::Partial, size)),
-            None => Ok((State::Missing, 0)),
-        }
+    /// The final path of a model that only its `reference` tells, with a file name of its own.
+    pub fn download(&self, kind: &str, reference: &str, file: &str) -> PathBuf {
+        let key = hex(&Sha256::digest(reference)[..8]);
+        self.models().join(kind).join(key).join(file)
+    }
+
+    /// The folder of all models.
+    pub fn models(&self) -> PathBuf {
+        self.root.join("models")
+    }
+}
+
+/// The folder of compiled pipelines, where there is one that can be read. One that cannot be written
+/// is told in a warning: kernels are then compiled each time.
+pub fn pipelines(global: &GlobalArgs) -> Option<PathBuf> {
+    // switched off, or told wrongly, which loading reports: then nothing is created here
+    if !matches!(switch("NELUMBO_PIPELINE_CACHE"), Ok(None | Some(true))) {
+        return None;
+    }
+    let Ok(cache) = Cache::locate(global.cache_dir.as_deref()) else {
+        log::warn!("no home folder to keep compiled kernels in: they are compiled each time");
+        return None;
+    };
+    let folder = cache.root.join("pipelines");
+    let probe = folder.join(format!(".probe-{}", std::process::id()));
+    let written = fs::create_dir_all(&folder)
+        .and_then(|()| fs::write(&probe, b""))
+        .and_then(|()| fs::remove_file(&probe));
+    if let Err(error) = written {
+        log::warn!(
+            "{}: {error}: compiled kernels are not kept",
+            folder.display()
+        );
+    }
+    folder.is_dir().then_some(folder)
+}
+
+/// The state of a file and the bytes there are, told by sizes; without a size whatever has the final
+/// name is whole.
+pub fn state(path: &Path, size: Option<u64>) -> Result<(State, u64), Failure> {
+    if let Some(found) = size_of(path)? {
+        let state = if size.is_none_or(|size| size == found) {
+            State::Ready
+        } else {
+            State::Corrupt
+        };
+        return Ok((state, found));
+    }
+    match size_of(&with_suffix(path, ".partial"))? {
+        Some(size) => Ok((State::Partial, size)),
+        None => Ok((State::Missing, 0)),
     }
 }
 

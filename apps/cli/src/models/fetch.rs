@@ -7,86 +7,35 @@ use ureq::http::{Response, header};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body};
 
+use super::checksum::Checksum;
 use super::headers::{
     linked_sha256, origin, range_start, redirect_target, retry_after, strong_etag, text_header,
     total_size,
 };
 use super::partial::{Partial, WriteError};
 use super::progress::Progress;
-use crate::exit::Failure;
+use super::retry::{Patience, Refusal, Setback, setback};
 
 /// Redirects followed for one request.
 const MAX_REDIRECTS: u32 = 8;
 /// An attempt that brought fewer new bytes than this counts as a failed one.
 const PROGRESS_BYTES: u64 = 64 * 1024;
 
-/// How patient a download is.
-#[derive(Debug, Clone)]
-pub struct Patience {
-    /// To find the host and to connect. Short, so that the next source gets its turn.
-    pub connect: Duration,
-    /// Without a byte.
-    pub stall: Duration,
-    /// Failed attempts in a row before the source is given up.
-    pub attempts: u32,
-    /// The wait after the first failed attempt; doubles with each.
-    pub backoff: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            connect: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
-            attempts: 5,
-            backoff: Duration::from_millis(500),
-        }
-    }
-}
-
 /// What to get.
 pub struct Remote<'a> {
     pub url: &'a str,
     /// Sent to the origin of `url`, and to no other one that it redirects to.
     pub token: Option<&'a str>,
-    /// The sha256 that the file must have.
-    pub sha256: &'a str,
+    /// What the file must be, where that is known.
+    pub checksum: Option<&'a Checksum>,
 }
 
-/// Why a source did not deliver.
-#[derive(Debug)]
-pub enum Refusal {
-    /// It cannot or will not: the next source may.
-    Next(String),
-    /// It delivered something else: nobody should go on as if nothing had happened.
-    Wrong(String),
-    /// Our own disk failed.
-    Local(Failure),
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        Refusal::Local(failure)
-    }
-}
-
-/// One attempt's end, if it is not the whole file.
-enum Setback {
-    /// Worth another try, after this long if the server said so.
-    Again(String, Option<Duration>),
-    Refused(Refusal),
-}
-
-impl From<Refusal> for Setback {
-    fn from(refusal: Refusal) -> Setback {
-        Setback::Refused(refusal)
-    }
-}
-
-impl From<Failure> for Setback {
-    fn from(failure: Failure) -> Setback {
-        Setback::Refused(Refusal::Local(failure))
-    }
+/// A short document that came back, whatever its status.
+pub struct Answer {
+    pub status: u16,
+    pub body: Vec<u8>,
+    /// What the hub says about a refusal.
+    pub error: Option<String>,
 }
 
 /// Downloads files.
@@ -125,39 +74,59 @@ impl Fetcher {
         progress: &mut Progress,
     ) -> Result<(), Refusal> {
         let mut failed = 0;
-        while into.len() < into.size() {
+        while !into.is_full() {
             let before = into.len();
-            let (why, wait) = match self.attempt(remote, into, progress) {
-                Ok(()) => continue,
-                Err(Setback::Refused(refusal)) => return Err(refusal),
-                Err(Setback::Again(why, wait)) => (why, wait),
+            let Err(setback) = self.attempt(remote, into, progress) else {
+                continue;
             };
-            failed = if into.len() >= before + PROGRESS_BYTES {
-                0
-            } else {
-                failed + 1
-            };
-            if failed >= self.patience.attempts {
-                return Err(Refusal::Next(format!("{why} ({failed} attempts)")));
+            if into.len() >= before + PROGRESS_BYTES {
+                failed = 0;
             }
-            let wait = wait.unwrap_or_else(|| self.backoff(failed));
-            progress.remark(&format!(
-                "download cut: {why}; trying again in {:.1} s",
-                wait.as_secs_f32()
-            ));
-            std::thread::sleep(wait);
+            self.patience.wait_after(setback, &mut failed, &|line| {
+                progress.remark(&format!("download cut: {line}"));
+            })?;
         }
         Ok(())
     }
 
-    /// Doubles with each failure, spread by up to a half so that many clients do not
-    /// come back at the same moment.
-    fn backoff(&self, failed: u32) -> Duration {
-        let base = self.patience.backoff * (1 << failed.saturating_sub(1).min(6));
-        let spread = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |now| now.subsec_nanos() % 500);
-        base + base * spread / 1000
+    /// A document of at most `limit` bytes.
+    pub fn ask(&self, remote: &Remote, limit: u64) -> Result<Answer, Refusal> {
+        self.patience.until_done(|| {
+            let response = self.answered(remote, None)?;
+            let status = response.status().as_u16();
+            let error = text_header(&response, "x-error-message").map(str::to_owned);
+            let mut body = Vec::new();
+            let mut reader = response.into_body().into_reader().take(limit + 1);
+            reader
+                .read_to_end(&mut body)
+                .map_err(|error| Setback::Again(error.to_string(), None))?;
+            if body.len() as u64 > limit {
+                return Err(Refusal::Next(format!("sends more than {limit} bytes")).into());
+            }
+            Ok(Answer {
+                status,
+                body,
+                error,
+            })
+        })
+    }
+
+    /// How long the file is. Asked by getting its first byte, since an address that is signed for
+    /// getting alone refuses everything else.
+    pub fn size(&self, remote: &Remote) -> Result<u64, Refusal> {
+        self.patience.until_done(|| {
+            let response = self.answered(remote, Some(("bytes=0-0".to_owned(), None)))?;
+            match (response.status().as_u16(), total_size(&response, 0)) {
+                (200 | 206, Some(size)) if size > 0 => Ok(size),
+                (200 | 206, Some(_)) | (416, _) => {
+                    Err(Refusal::Next("the file is empty".to_owned()).into())
+                }
+                (200 | 206, None) => {
+                    Err(Refusal::Next("does not tell how long the file is".to_owned()).into())
+                }
+                (status, _) => Err(Refusal::Next(format!("status {status}")).into()),
+            }
+        })
     }
 
     /// One request, from where `into` ends.
@@ -167,7 +136,17 @@ impl Fetcher {
         into: &mut Partial,
         progress: &mut Progress,
     ) -> Result<(), Setback> {
-        let response = self.request(remote, into)?;
+        if into.len() > 0 && remote.checksum.is_none() && into.validator(remote.url).is_none() {
+            progress.remark(
+                "nothing tells whether what was cut is still the same file; starting again",
+            );
+            into.restart()?;
+        }
+        let range = (into.len() > 0).then(|| {
+            let range = format!("bytes={}-", into.len());
+            (range, into.validator(remote.url))
+        });
+        let response = self.answered(remote, range)?;
         let status = response.status().as_u16();
         match status {
             200 if into.len() > 0 => {
@@ -176,7 +155,8 @@ impl Fetcher {
                 into.restart()?;
             }
             200 => {}
-            206 if range_start(&response) == Some(into.len()) => {}
+            206 if range_start(&response) == Some(into.len())
+                && is_same_version(into.validator(remote.url), &response) => {}
             206 | 416 => {
                 into.restart()?;
                 return Err(Setback::Again(
@@ -184,20 +164,14 @@ impl Fetcher {
                     Some(Duration::ZERO),
                 ));
             }
-            408 | 429 | 500..=599 => {
-                return Err(Setback::Again(
-                    format!("status {status}"),
-                    retry_after(&response),
-                ));
-            }
             _ => return Err(Refusal::Next(format!("status {status}")).into()),
         }
         if let Some(total) = total_size(&response, into.len())
-            && total != into.size()
+            && total != into.known_size()
         {
             let why = format!(
                 "holds another file: {total} bytes, expected {}",
-                into.size()
+                into.known_size()
             );
             return Err(Refusal::Next(why).into());
         }
@@ -216,7 +190,7 @@ impl Fetcher {
         let mut buffer = vec![0; 256 * 1024];
         loop {
             let read = match body.read(&mut buffer) {
-                Ok(0) if into.len() < into.size() => {
+                Ok(0) if !into.is_full() => {
                     return Err(Setback::Again(
                         "the connection ended early".to_owned(),
                         None,
@@ -230,22 +204,43 @@ impl Fetcher {
                 Ok(()) => progress.at(into.len()),
                 Err(WriteError::Disk(failure)) => return Err(failure.into()),
                 Err(WriteError::TooLong) => {
-                    let why = format!("sends more than the expected {} bytes", into.size());
+                    let why = format!("sends more than the expected {} bytes", into.known_size());
                     return Err(Refusal::Wrong(why).into());
                 }
             }
         }
     }
 
-    /// Sends the request and follows redirects; the token stays with its origin.
-    fn request(&self, remote: &Remote, into: &Partial) -> Result<Response<Body>, Setback> {
+    /// As [`Fetcher::request`], where a busy server is a setback.
+    fn answered(
+        &self,
+        remote: &Remote,
+        range: Option<(String, Option<String>)>,
+    ) -> Result<Response<Body>, Setback> {
+        let response = self.request(remote, range)?;
+        match response.status().as_u16() {
+            status @ (408 | 429 | 500..=599) => Err(Setback::Again(
+                format!("status {status}"),
+                retry_after(&response),
+            )),
+            _ => Ok(response),
+        }
+    }
+
+    /// Sends the request, for a range if it still is of the version beside it, and follows
+    /// redirects; the token stays with its origin.
+    fn request(
+        &self,
+        remote: &Remote,
+        range: Option<(String, Option<String>)>,
+    ) -> Result<Response<Body>, Setback> {
         let mut url = remote.url.to_owned();
         for _ in 0..=MAX_REDIRECTS {
             let mut request = self.agent.get(&url);
-            if into.len() > 0 {
-                request = request.header(header::RANGE, format!("bytes={}-", into.len()));
-                if let Some(validator) = into.validator(remote.url) {
-                    request = request.header(header::IF_RANGE, validator);
+            if let Some((range, version)) = &range {
+                request = request.header(header::RANGE, range);
+                if let Some(version) = version {
+                    request = request.header(header::IF_RANGE, version);
                 }
             }
             let at_home = origin(&url) == origin(remote.url);
@@ -254,12 +249,10 @@ impl Fetcher {
             }
             let response = request.call().map_err(setback)?;
             if at_home
-                && let Some(found) = linked_sha256(&response).filter(|found| found != remote.sha256)
+                && let Some(expected @ Checksum::Sha256(_)) = remote.checksum
+                && let Some(found) = linked_sha256(&response).filter(|it| it != expected.hex())
             {
-                let why = format!(
-                    "holds another file: sha256 {found}, expected {}",
-                    remote.sha256
-                );
+                let why = format!("holds another file: sha256 {found}, expected {expected}");
                 return Err(Refusal::Next(why).into());
             }
             if !response.status().is_redirection() {
@@ -272,30 +265,11 @@ impl Fetcher {
     }
 }
 
-/// A connection that breaks is worth another try. A host that cannot be found, reached
-/// or believed will be no better a second later.
-fn setback(error: ureq::Error) -> Setback {
-    use std::io::ErrorKind;
-    use ureq::{Error, Timeout};
-    let broke = match &error {
-        Error::Io(error) => matches!(
-            error.kind(),
-            ErrorKind::ConnectionReset
-                | ErrorKind::ConnectionAborted
-                | ErrorKind::BrokenPipe
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::TimedOut
-                | ErrorKind::Interrupted
-        ),
-        Error::Timeout(Timeout::Resolve | Timeout::Connect) => false,
-        Error::Timeout(_) | Error::Protocol(_) => true,
-        _ => false,
-    };
-    let why = error.to_string();
-    if broke {
-        Setback::Again(why, None)
-    } else {
-        Refusal::Next(why).into()
+/// Whether a part belongs to what came before. A server may ignore the condition it was given.
+fn is_same_version(before: Option<String>, response: &Response<Body>) -> bool {
+    match (before, strong_etag(response)) {
+        (Some(before), Some(now)) => before == now,
+        _ => true,
     }
 }
 

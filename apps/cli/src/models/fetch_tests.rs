@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::server::{Reply, Request, Server};
 use super::*;
-use crate::models::partial::hex;
+use crate::models::checksum::hex;
 
 /// Seven parts, each large enough to count as progress.
 const PART: usize = 70 * 1024;
@@ -15,24 +15,29 @@ fn body() -> Vec<u8> {
     (0..7 * PART).map(|i| (i * 31 % 251) as u8).collect()
 }
 
-/// Fetches `body()` from `url`, with little patience; the hash is checked on success.
-fn fetch(url: &str, folder: &tempfile::TempDir) -> Result<(), Refusal> {
-    let size = body().len() as u64;
-    let mut into = Partial::open(&folder.path().join("m"), size).unwrap();
-    let sha256 = hex(&Sha256::digest(body()));
-    let patience = Patience {
+/// Little of it.
+fn patience() -> Patience {
+    Patience {
         connect: Duration::from_secs(2),
         stall: Duration::from_millis(400),
         attempts: 3,
         backoff: Duration::from_millis(1),
-    };
+    }
+}
+
+/// Fetches `body()` from `url`, with little patience; the hash is checked on success.
+fn fetch(url: &str, folder: &tempfile::TempDir) -> Result<(), Refusal> {
+    let size = body().len() as u64;
+    let sha256 = Checksum::Sha256(hex(&Sha256::digest(body())));
+    let target = folder.path().join("m");
+    let mut into = Partial::open(&target, Some(size), Some(sha256.clone())).unwrap();
     let remote = Remote {
         url,
         token: Some("secret"),
-        sha256: &sha256,
+        checksum: Some(&sha256),
     };
-    Fetcher::new(patience).fetch(&remote, &mut into, &mut Progress::start("m", size, true))?;
-    assert!(into.verify(&sha256).is_ok());
+    Fetcher::new(patience()).fetch(&remote, &mut into, &mut Progress::start("m", size, true))?;
+    assert_eq!(into.verify().unwrap(), sha256);
     Ok(())
 }
 
@@ -66,6 +71,116 @@ fn cut_at_every_seventh_it_goes_on_from_there() {
     for (i, request) in requests.iter().enumerate().skip(1) {
         assert_eq!(request.range_start(), Some(i * PART));
         assert_eq!(request.header("if-range"), Some("\"v1\""));
+    }
+}
+
+#[test]
+fn a_file_that_changed_meanwhile_starts_again() {
+    // a server that heeds If-Range, and one that does not
+    for heeds in [true, false] {
+        let (result, requests) = fetch_from(move |request, count| {
+            if count == 0 {
+                let old = vec![0; body().len()];
+                return Reply::new(200, &old).with("ETag", "\"v1\"").cut_after(PART);
+            }
+            let reply = match request.header("if-range") {
+                Some(version) if heeds && version != "\"v2\"" => Reply::new(200, &body()),
+                _ => Reply::file(&body(), request),
+            };
+            reply.with("ETag", "\"v2\"")
+        });
+        result.unwrap();
+        let ranges: Vec<_> = requests.iter().map(Request::range_start).collect();
+        let expected: &[_] = match heeds {
+            true => &[None, Some(PART)],
+            false => &[None, Some(PART), None],
+        };
+        assert_eq!(ranges, expected);
+    }
+}
+
+#[test]
+fn a_body_that_is_always_short_is_given_up() {
+    let short = body().len() - 10;
+    let (result, requests) = fetch_from(move |request, _| {
+        let start = request.range_start().unwrap_or(0);
+        Reply::file(&body(), request).cut_after(short - start)
+    });
+    assert!(next_reason(result).contains("3 attempts"));
+    // the first brought something; none of the three after it did
+    assert_eq!(requests[1].range_start(), Some(short));
+    assert!(requests.len() <= 4, "{}", requests.len());
+}
+
+#[test]
+fn what_nothing_vouches_for_is_not_resumed() {
+    let server = Server::start(|request, count| {
+        let reply = Reply::file(&body(), request);
+        if count == 0 {
+            reply.cut_after(PART)
+        } else {
+            reply
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let size = body().len() as u64;
+    let mut into = Partial::open(&folder.path().join("m"), None, None).unwrap();
+    let url = format!("{}/m", server.url);
+    let remote = Remote {
+        url: &url,
+        token: None,
+        checksum: None,
+    };
+    let fetcher = Fetcher::new(patience());
+    into.set_size(size).unwrap();
+    fetcher
+        .fetch(&remote, &mut into, &mut Progress::start("m", size, true))
+        .unwrap();
+    assert_eq!(into.verify().unwrap().hex(), hex(&Sha256::digest(body())));
+    let ranges: Vec<_> = server.requests().iter().map(Request::range_start).collect();
+    assert_eq!(ranges, [None, None]);
+}
+
+#[test]
+fn a_size_is_asked_for_before_the_bytes() {
+    let size = |answer: fn(&Request, usize) -> Reply| {
+        let server = Server::start(answer);
+        let url = format!("{}/m", server.url);
+        let remote = Remote {
+            url: &url,
+            token: None,
+            checksum: None,
+        };
+        Fetcher::new(patience()).size(&remote)
+    };
+    let whole = body().len() as u64;
+    assert_eq!(size(|_, _| Reply::new(200, &body())).unwrap(), whole);
+    let part = |_: &Request, _| Reply::new(206, b"x").with("Content-Range", "bytes 0-0/77");
+    assert_eq!(size(part).unwrap(), 77);
+    let busy = |_: &Request, count| match count {
+        0 => Reply::new(429, b"").with("Retry-After", "0"),
+        _ => Reply::new(200, &body()),
+    };
+    assert_eq!(size(busy).unwrap(), whole);
+    for (answer, why) in [
+        (
+            (|_, _| Reply::new(404, b"")) as fn(&Request, usize) -> Reply,
+            "status 404",
+        ),
+        (|_, _| Reply::new(200, b""), "empty"),
+        (
+            |_, _| {
+                let mut reply = Reply::new(200, &body());
+                reply.tell_length = false;
+                reply
+            },
+            "does not tell",
+        ),
+    ] {
+        match size(answer) {
+            Err(Refusal::Next(found)) => assert!(found.contains(why), "{why}: {found}"),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

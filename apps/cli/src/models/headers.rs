@@ -40,6 +40,19 @@ pub fn redirect_target(from: &str, location: Option<&str>) -> Result<String, Str
     Ok(target)
 }
 
+/// A path as part of an address; slashes stay.
+pub fn encoded(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
 /// A header that is plain text.
 pub fn text_header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {
     response.headers().get(name)?.to_str().ok()
@@ -97,6 +110,13 @@ mod tests {
         ] {
             assert_ne!(home, origin(other), "{other}");
         }
+    }
+
+    #[test]
+    fn odd_names_fit_into_addresses() {
+        assert_eq!(encoded("a/m-Q4_K.gguf"), "a/m-Q4_K.gguf");
+        assert_eq!(encoded("a b?#%.gguf"), "a%20b%3F%23%25.gguf");
+        assert_eq!(encoded("é+"), "%C3%A9%2B");
     }
 
     #[test]

@@ -1,87 +1,159 @@
 //! Models on disk: what a reference means, what is known by name, what is downloaded.
 
 pub mod cache;
+mod checksum;
+mod choice;
 mod fetch;
 mod headers;
+mod hub;
+mod hub_cache;
+mod hub_scan;
+mod local;
 pub mod ls;
+mod network;
+mod obtain;
 mod partial;
 mod progress;
 mod pull;
 mod pypi;
+mod reference;
 pub mod registry;
+mod retry;
+pub mod rm;
+mod space;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use cache::Cache;
 use nelumbo::Error;
 pub use progress::{Progress, human_bytes};
-use pull::Network;
-use registry::{Entry, Registry};
+use reference::Reference;
+use registry::Registry;
 
-use crate::args::GlobalArgs;
+use crate::args::{DeviceArgs, GlobalArgs};
 use crate::exit::Failure;
-
-/// The path of a model: an existing path as it is, else a name of the table, whose file
-/// is downloaded when it is missing.
-pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
-    let path = Path::new(reference);
-    if path.exists() {
-        return Ok(Resolved {
-            path: path.to_owned(),
-            temperature: None,
-        });
-    }
-    let registry = Registry::load()?;
-    match reference.to_str().and_then(|name| registry.find(name)) {
-        Some(entry) => Ok(Resolved {
-            path: fetch_entry(entry, reference, global)?,
-            temperature: entry.temperature,
-        }),
-        None => Err(unknown(path, &registry)),
-    }
-}
+use crate::prompt::Given;
+use network::Network;
+use obtain::Obtain;
 
 /// A model that is on this machine.
+#[derive(Debug)]
 pub struct Resolved {
     pub path: PathBuf,
     /// The temperature that suits it, where the table knows.
     pub temperature: Option<f32>,
 }
 
-/// `nelumbo pull REF`.
-pub fn pull(reference: &OsStr, global: &GlobalArgs) -> Result<(), Failure> {
-    let registry = Registry::load()?;
-    let entry = reference
-        .to_str()
-        .and_then(|name| registry.find(name))
-        .ok_or_else(|| unknown(Path::new(reference), &registry))?;
-    let path = fetch_entry(entry, reference, global)?;
+/// The path of a model: an existing path as it is, else what the reference names, downloaded if it
+/// is not there. What the hub's cache has is taken without asking the hub.
+pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
+    match existing(Path::new(reference))? {
+        Some(path) => Ok(Resolved {
+            path,
+            temperature: None,
+        }),
+        None => obtain(reference, global, false, false),
+    }
+}
+
+/// `nelumbo pull REF`: the hub is asked what a branch means today.
+pub fn pull(reference: &OsStr, force: bool, global: &GlobalArgs) -> Result<(), Failure> {
+    let path = match existing(Path::new(reference))? {
+        Some(path) => path,
+        None => obtain(reference, global, force, true)?.path,
+    };
     crate::output::print_line(&path.display().to_string())
 }
 
-fn fetch_entry(entry: &Entry, reference: &OsStr, global: &GlobalArgs) -> Result<PathBuf, Failure> {
-    let cache = Cache::locate(global.cache_dir.as_deref())?;
-    let network = Network::from_env(global.offline, global.quiet)?;
-    pull::ensure(entry, &cache, &network, &pull_command(reference, global))
-}
-
-/// What the user would type to get the model into the same cache.
-fn pull_command(reference: &OsStr, global: &GlobalArgs) -> String {
-    let mut command = format!("nelumbo pull {}", reference.to_string_lossy());
-    if let Some(folder) = &global.cache_dir {
-        command.push_str(&format!(" --cache-dir '{}'", folder.display()));
+/// The model that `--hf-repo` and `--hf-file` name, else the other one. Of two on the command line
+/// none is taken; what stands there wins over what the environment says.
+pub fn from_flags(
+    device: &DeviceArgs,
+    model: Option<OsString>,
+    given: Given,
+) -> Result<Option<OsString>, Failure> {
+    let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    match (&device.hf_repo, &device.hf_file) {
+        (None, None) => Ok(model),
+        (None, Some(_)) => {
+            usage("--hf-file names a file of a repository: give that with --hf-repo")
+        }
+        (Some(_), _) if given.model && given.hub => usage("two models: --hf-repo, and -m or MODEL"),
+        (Some(_), _) if given.model => Ok(model),
+        (Some(repo), file) => {
+            let reference = reference::from_flags(repo, file.as_deref())
+                .map_err(|problem| Failure::Usage(format!("--hf-repo {repo}: {problem}")))?;
+            Ok(Some(reference.into()))
+        }
     }
-    command
 }
 
-fn unknown(path: &Path, registry: &Registry) -> Failure {
+/// A path that is there. One that may be there but cannot be looked at is an error: nobody means
+/// a repository of the hub by it.
+fn existing(path: &Path) -> Result<Option<PathBuf>, Failure> {
+    match path.metadata() {
+        Ok(_) => Ok(Some(path.to_owned())),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::NotADirectory
+            ) =>
+        {
+            Err(Error::ModelNotFound {
+                path: path.to_owned(),
+                problem: format!("cannot be opened: {error}"),
+            }
+            .into())
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+fn obtain(
+    reference: &OsStr,
+    global: &GlobalArgs,
+    force: bool,
+    fresh: bool,
+) -> Result<Resolved, Failure> {
+    let registry = Registry::load()?;
+    let parsed = parse(reference, &registry)?;
+    let network = Network::new(global, force)?;
+    Obtain {
+        global,
+        network: &network,
+        registry: &registry,
+        fresh,
+    }
+    .get(&parsed)
+}
+
+/// What the words mean that are no existing path.
+fn parse(reference: &OsStr, registry: &Registry) -> Result<Reference, Failure> {
+    let parsed = match reference.to_str() {
+        Some(text) => reference::parse(text),
+        None => Err("no such file or directory".to_owned()),
+    };
+    parsed.map_err(|problem| {
+        let text = reference.to_string_lossy();
+        // whoever says which form it is does not mean a path
+        if ["hf:", "pypi:", "https://", "http://"]
+            .iter()
+            .any(|form| text.starts_with(form))
+        {
+            return Failure::Usage(format!("{text}: {problem}"));
+        }
+        not_found(reference, problem, registry)
+    })
+}
+
+fn not_found(reference: &OsStr, problem: String, registry: &Registry) -> Failure {
     let problem = format!(
-        "no such file or directory, nor a known name (known: {})",
+        "{problem} (names: {}; also USER/REPO[:QUANT] of the hub, https://... and pypi:...)",
         registry.names()
     );
     Error::ModelNotFound {
-        path: path.to_owned(),
+        path: reference.into(),
         problem,
     }
     .into()

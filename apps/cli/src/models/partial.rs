@@ -4,9 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use super::cache::with_suffix;
+use super::checksum::{Checksum, Hasher};
 use crate::exit::Failure;
 
 /// The unfinished file with the hash of what it holds so far.
@@ -14,10 +13,12 @@ pub struct Partial {
     target: PathBuf,
     path: PathBuf,
     file: File,
-    hasher: Sha256,
+    hasher: Hasher,
     len: u64,
     /// The size that the finished file has; nothing is ever written beyond it.
-    size: u64,
+    size: Option<u64>,
+    /// What the finished file must be; `None` where nobody knows.
+    expected: Option<Checksum>,
     /// Whether bytes of an earlier run are part of the file.
     resumed: bool,
 }
@@ -32,9 +33,10 @@ pub enum WriteError {
 }
 
 /// Why a full file was not accepted.
+#[derive(Debug)]
 pub struct Mismatch {
-    /// The sha256 of the bytes that came.
-    pub found: String,
+    /// What the bytes that came are.
+    pub found: Checksum,
     /// Whether old bytes were among them, so that a fresh start may help.
     pub resumed: bool,
 }
@@ -42,7 +44,13 @@ pub struct Mismatch {
 impl Partial {
     /// Opens what is left of an earlier download of `target`, or an empty file, and
     /// hashes what is there. A left-over longer than `size` is dropped.
-    pub fn open(target: &Path, size: u64) -> Result<Partial, Failure> {
+    ///
+    /// The size may be told later, by [`Partial::set_size`], where `expected` is none or a sha256.
+    pub fn open(
+        target: &Path,
+        size: Option<u64>,
+        expected: Option<Checksum>,
+    ) -> Result<Partial, Failure> {
         let path = with_suffix(target, ".partial");
         let mut file = OpenOptions::new()
             .read(true)
@@ -51,7 +59,7 @@ impl Partial {
             .truncate(false)
             .open(&path)
             .map_err(Failure::io(&path))?;
-        let mut hasher = Sha256::new();
+        let mut hasher = Hasher::new(expected.as_ref(), size);
         let mut len = 0;
         let mut buffer = vec![0; 1 << 20];
         loop {
@@ -70,13 +78,23 @@ impl Partial {
             file,
             hasher,
             len,
-            size,
+            size: None,
+            expected,
             resumed,
         };
-        if len > size {
-            partial.restart()?;
+        if let Some(size) = size {
+            partial.set_size(size)?;
         }
         Ok(partial)
+    }
+
+    /// Tells how long the finished file will be; a left-over that is longer is dropped.
+    pub fn set_size(&mut self, size: u64) -> Result<(), Failure> {
+        self.size = Some(size);
+        if self.len > size {
+            self.restart()?;
+        }
+        Ok(())
     }
 
     /// Bytes there are.
@@ -84,9 +102,37 @@ impl Partial {
         self.len
     }
 
-    /// Bytes there will be.
-    pub fn size(&self) -> u64 {
+    /// Bytes there will be, once that is known.
+    pub fn size(&self) -> Option<u64> {
         self.size
+    }
+
+    /// Bytes there will be.
+    ///
+    /// # Panics
+    /// If nobody has told yet.
+    pub fn known_size(&self) -> u64 {
+        self.size.expect("the size is told before bytes come")
+    }
+
+    /// Whether all bytes are there.
+    pub fn is_full(&self) -> bool {
+        self.size == Some(self.len)
+    }
+
+    /// What the bytes must be, where that is known.
+    pub fn expected(&self) -> Option<&Checksum> {
+        self.expected.as_ref()
+    }
+
+    /// Where the bytes are.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that they are in.
+    pub fn folder(&self) -> &Path {
+        self.target.parent().unwrap_or(Path::new("."))
     }
 
     /// A folder beside the file for a source that needs one. Not created here.
@@ -100,7 +146,7 @@ impl Partial {
         self.file
             .seek(SeekFrom::Start(0))
             .map_err(Failure::io(&self.path))?;
-        self.hasher = Sha256::new();
+        self.hasher = Hasher::new(self.expected.as_ref(), self.size);
         self.len = 0;
         self.resumed = false;
         self.set_validator(None)
@@ -108,7 +154,7 @@ impl Partial {
 
     /// Appends.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        if bytes.len() as u64 > self.size - self.len {
+        if bytes.len() as u64 > self.known_size() - self.len {
             return Err(WriteError::TooLong);
         }
         self.file.write_all(bytes).map_err(|source| {
@@ -138,12 +184,7 @@ impl Partial {
             Some((url, validator)) => {
                 fs::write(&path, format!("{url}\n{validator}")).map_err(Failure::io(&path))
             }
-            None => match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(Failure::io(&path)(error))
-                }
-                _ => Ok(()),
-            },
+            None => remove_if_there(&path),
         }
     }
 
@@ -151,17 +192,16 @@ impl Partial {
         with_suffix(&self.path, ".etag")
     }
 
-    /// Whether the full file has this sha256.
-    pub fn verify(&self, sha256: &str) -> Result<(), Mismatch> {
-        assert_eq!(self.len, self.size, "verify of an unfinished file");
-        let found = hex(&self.hasher.clone().finalize());
-        if found == sha256 {
-            Ok(())
-        } else {
-            Err(Mismatch {
+    /// What the full file is, if it is what was expected or nothing was.
+    pub fn verify(&self) -> Result<Checksum, Mismatch> {
+        assert!(self.is_full(), "verify of an unfinished file");
+        let found = self.hasher.clone().finish();
+        match &self.expected {
+            Some(expected) if *expected != found => Err(Mismatch {
                 found,
                 resumed: self.resumed,
-            })
+            }),
+            _ => Ok(found),
         }
     }
 
@@ -169,7 +209,7 @@ impl Partial {
     pub fn publish(mut self) -> Result<(), Failure> {
         self.file.sync_all().map_err(Failure::io(&self.path))?;
         fs::rename(&self.path, &self.target).map_err(Failure::io(&self.target))?;
-        self.set_validator(None)?;
+        self.remove_notes()?;
         // A rename lasts once the folder is on disk. Only Unix can open a folder for that.
         if cfg!(unix)
             && let Some(folder) = self.target.parent()
@@ -183,19 +223,62 @@ impl Partial {
 
     /// Removes what came: it is not what was asked for.
     pub fn discard(mut self) -> Result<(), Failure> {
-        self.set_validator(None)?;
+        self.remove_notes()?;
         fs::remove_file(&self.path).map_err(Failure::io(&self.path))
+    }
+
+    /// Writes down what is being downloaded, for `nelumbo ls` and `rm`: the model's reference, and
+    /// the file's name.
+    pub fn write_note(&self, reference: &str, file: &str) -> Result<(), Failure> {
+        let path = note_of(&self.path);
+        fs::write(&path, format!("{reference}\n{file}")).map_err(Failure::io(&path))
+    }
+
+    fn remove_notes(&mut self) -> Result<(), Failure> {
+        self.set_validator(None)?;
+        remove_if_there(&note_of(&self.path))
     }
 }
 
-/// Lower-case hex.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Reference and file name of an unfinished file, as [`Partial::write_note`] left them.
+pub fn read_note(partial: &Path) -> Option<(String, String)> {
+    let text = fs::read_to_string(note_of(partial)).ok()?;
+    let (reference, file) = text.split_once('\n')?;
+    Some((reference.to_owned(), file.to_owned()))
+}
+
+/// The bytes of an unfinished file, removed with all notes about it; how many there were.
+pub fn remove(partial: &Path) -> Result<u64, Failure> {
+    let bytes = fs::metadata(partial).map_or(0, |metadata| metadata.len());
+    for path in [
+        partial.to_owned(),
+        with_suffix(partial, ".etag"),
+        note_of(partial),
+    ] {
+        remove_if_there(&path)?;
+    }
+    Ok(bytes)
+}
+
+fn note_of(partial: &Path) -> PathBuf {
+    with_suffix(partial, ".source")
+}
+
+/// Removes a file that need not exist.
+pub fn remove_if_there(path: &Path) -> Result<(), Failure> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Failure::io(path)(error)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn open(target: &Path) -> Partial {
+        Partial::open(target, Some(3), Checksum::sha256(ABC)).unwrap()
+    }
 
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -203,12 +286,12 @@ mod tests {
     fn resumed_bytes_count_towards_the_hash() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("m.gguf");
-        let mut first = Partial::open(&target, 3).unwrap();
+        let mut first = open(&target);
         first.write(b"ab").unwrap();
         first.set_validator(Some(("http://x/m", "\"v1\""))).unwrap();
         drop(first);
 
-        let mut second = Partial::open(&target, 3).unwrap();
+        let mut second = open(&target);
         assert_eq!(
             (second.len(), second.validator("http://x/m").as_deref()),
             (2, Some("\"v1\""))
@@ -219,7 +302,8 @@ mod tests {
         assert_eq!(second.validator("http://x/m"), None);
         assert!(matches!(second.write(b"cd"), Err(WriteError::TooLong)));
         second.write(b"c").unwrap();
-        assert!(second.verify(ABC).is_ok());
+        assert_eq!(second.verify().unwrap().hex(), ABC);
+        second.write_note("u/r", "m.gguf").unwrap();
         second.publish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"abc");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -230,12 +314,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("m.gguf");
         fs::write(folder.path().join("m.gguf.partial"), b"abcd").unwrap();
-        let mut partial = Partial::open(&target, 3).unwrap();
+        let mut partial = open(&target);
         assert_eq!(partial.len(), 0);
         partial.write(b"abd").unwrap();
-        let mismatch = partial.verify(ABC).unwrap_err();
-        assert!(!mismatch.resumed && mismatch.found != ABC);
+        let mismatch = partial.verify().unwrap_err();
+        assert!(!mismatch.resumed && mismatch.found.hex() != ABC);
         partial.discard().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_size_told_late_counts_as_one_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("m.gguf");
+        fs::write(folder.path().join("m.gguf.partial"), b"abcd").unwrap();
+        let mut partial = Partial::open(&target, None, None).unwrap();
+        assert_eq!((partial.len(), partial.is_full()), (4, false));
+        partial.set_size(3).unwrap();
+        assert_eq!(partial.len(), 0);
+        partial.write(b"abc").unwrap();
+        assert_eq!(partial.verify().unwrap().hex(), ABC);
+        partial.write_note("https://x/m", "m.gguf").unwrap();
+        let path = partial.path().to_owned();
+        drop(partial);
+        let note = read_note(&path).unwrap();
+        assert_eq!(
+            (note.0.as_str(), note.1.as_str()),
+            ("https://x/m", "m.gguf")
+        );
+        assert_eq!(remove(&path).unwrap(), 3);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

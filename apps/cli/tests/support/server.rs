@@ -38,6 +38,8 @@ pub struct Reply {
     pub send: usize,
     /// How long to hold the connection before that.
     pub hold: Duration,
+    /// Whether the length is told.
+    pub tell_length: bool,
 }
 
 impl Reply {
@@ -48,6 +50,7 @@ impl Reply {
             body: body.to_vec(),
             send: body.len(),
             hold: Duration::ZERO,
+            tell_length: true,
         }
     }
 
@@ -131,7 +134,9 @@ fn serve(
     };
     let reply = answer(&request, count);
     let mut head = format!("HTTP/1.1 {} x\r\nConnection: close\r\n", reply.status);
-    head.push_str(&format!("Content-Length: {}\r\n", reply.body.len()));
+    if reply.tell_length {
+        head.push_str(&format!("Content-Length: {}\r\n", reply.body.len()));
+    }
     for (name, value) in &reply.headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
