@@ -10,6 +10,9 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::BenchArgs;
+use crate::chat::args::ChatArgs;
+use crate::show::ShowArgs;
+use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
 /// Runs large language models on any GPU.
@@ -47,10 +50,16 @@ pub struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer one prompt
+    /// Talk with a model
+    Chat(Box<ChatArgs>),
+    /// Answer one prompt; without one, at a terminal, the same as chat
     Run(Box<RunArgs>),
     /// Measure how fast a model runs
     Bench(Box<BenchArgs>),
+    /// Tell what a model is: architecture, sizes, quantisation, template
+    Show(ShowArgs),
+    /// Cut a text into tokens, or join them
+    Tokenize(TokenizeArgs),
     /// List the adapters that a model could run on
     Devices {
         /// One JSON array instead of a table
@@ -69,6 +78,18 @@ pub enum Command {
     #[command(visible_alias = "list")]
     Ls {
         /// One JSON array instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the version, or all about the build
+    Version {
+        /// One JSON object
         #[arg(long)]
         json: bool,
     },
@@ -367,7 +388,7 @@ mod tests {
             "reference",
             "help",
         ];
-        let options = ["run", "bench"]
+        let options = ["run", "chat", "bench"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

@@ -1,8 +1,10 @@
-//! The `nelumbo` command: `run`, `bench`, `devices`, `pull`, `ls`.
+//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `ls`, and
+//! what tells about the program itself.
 
 mod args;
 mod argv;
 mod bench;
+mod chat;
 mod date;
 mod devices;
 mod exit;
@@ -13,7 +15,12 @@ mod output;
 mod prompt;
 mod run;
 mod session;
+mod show;
+mod stopwatch;
+mod suggest;
+mod tokenize;
 mod values;
+mod version;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -73,8 +80,8 @@ fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap:
     let matches = command.try_get_matches_from(argv::normalise(argv))?;
     let given = match matches.subcommand() {
         Some(("run", run)) => given(run),
-        Some(("bench", bench)) => Given {
-            model: on_line(bench, "model"),
+        Some(("bench" | "chat", sub)) => Given {
+            model: on_line(sub, "model"),
             ..Given::default()
         },
         _ => Given::default(),
@@ -98,10 +105,15 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
     let global = &cli.global;
     match cli.command {
         Command::Run(args) => run::run(*args, global, given),
+        Command::Chat(args) => chat::chat(*args, global, given.model),
         Command::Bench(args) => bench::bench(*args, global, given.model),
+        Command::Show(args) => show::show(&args, global),
+        Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
         Command::Pull { reference } => models::pull(&reference, global),
         Command::Ls { json } => models::ls::ls(json, global),
+        Command::Completions { shell } => version::completions(shell),
+        Command::Version { json } => version::version(json),
     }
 }
 

@@ -42,7 +42,17 @@ pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failu
     }
 }
 
+/// The same for what only looks at a model: nothing is downloaded for that.
+pub fn resolve_local(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
+    let offline = GlobalArgs {
+        offline: true,
+        ..global.clone()
+    };
+    resolve(reference, &offline)
+}
+
 /// A model that is on this machine.
+#[derive(Debug, Clone)]
 pub struct Resolved {
     pub path: PathBuf,
     /// The temperature that suits it, where the table knows.
