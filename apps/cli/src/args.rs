@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::BenchArgs;
@@ -21,7 +21,10 @@ use crate::values::{self, Bias, OutputLen, Seed};
     name = "nelumbo",
     version,
     about = "Runs large language models on whatever GPU there is",
-    after_help = "Example:  nelumbo run smollm2-135m \"Why is the sky blue?\"",
+    after_help = "Examples:\n  \
+                  nelumbo chat smollm2-135m                        talk with a small model\n  \
+                  nelumbo run smollm2-135m \"Why is the sky blue?\"  one answer\n  \
+                  nelumbo devices                                  what it can run on",
     arg_required_else_help = true
 )]
 pub struct Cli {
@@ -37,6 +40,10 @@ pub struct GlobalArgs {
     /// Folder for downloaded models and compiled kernels
     #[arg(long, global = true, value_name = "DIR", env = "NELUMBO_CACHE")]
     pub cache_dir: Option<PathBuf>,
+    /// A file of settings, by default nelumbo/nelumbo.toml in the configuration folder; "" for none
+    #[arg(long, global = true, value_name = "FILE", env = "NELUMBO_CONFIG",
+          value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
+    pub config: Option<PathBuf>,
     /// Open no network connection and start no download tool
     #[arg(long, global = true, env = "NELUMBO_OFFLINE", value_parser = FalseyValueParser::new())]
     pub offline: bool,

@@ -31,6 +31,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::args::{GlobalArgs, RunArgs};
@@ -148,10 +149,14 @@ fn editor(state: Option<&StateFolder>, keep_history: bool) -> Editor {
 }
 
 fn greet(loaded: &Loaded, screen: &mut Screen) {
+    let name = loaded.name();
+    let file = Path::new(&name)
+        .file_name()
+        .map(|file| file.to_string_lossy());
     screen.remark(&format!(
-        "{} on {}; context {} tokens\n/help lists the commands, Ctrl-D leaves",
-        loaded.name(),
-        loaded.adapter(),
+        "{}, context {} tokens, on {}\n/help lists the commands, Ctrl-D leaves",
+        file.unwrap_or_default(),
         loaded.context_limit(),
+        loaded.adapter(),
     ));
 }

@@ -110,7 +110,9 @@ impl<'a> Repl<'a> {
         loop {
             let flow = match self.input.next()? {
                 Heard::End => Flow::Leave,
-                Heard::Interrupt if self.interrupts.press(Instant::now()) => Flow::Leave,
+                Heard::Interrupt if self.interrupts.press(Instant::now()) => {
+                    return Err(Failure::Interrupted);
+                }
                 Heard::Interrupt => {
                     self.screen
                         .remark("Ctrl-C again, or Ctrl-D, leaves; /help lists the commands");
@@ -221,7 +223,7 @@ impl<'a> Repl<'a> {
             self.screen.remark(if full {
                 "the context is full, so the answer ends here: /undo or /clear makes room"
             } else {
-                "the answer ends at the limit: /set predict -1 lets the model end it"
+                "the answer ends at the limit of --predict: /set predict -1 lets the model end it"
             });
         }
         self.last = Some(answer);
