@@ -112,8 +112,15 @@ pub struct BackendArgs {
 
 /// What `nelumbo run` takes.
 #[derive(Debug, Clone, Args)]
-#[command(override_usage = "nelumbo run [OPTIONS] MODEL [PROMPT]...\n       \
-                            nelumbo run [OPTIONS] -m MODEL [PROMPT]...")]
+#[command(
+    override_usage = "nelumbo run [OPTIONS] MODEL [PROMPT]...\n       \
+                            nelumbo run [OPTIONS] -m MODEL [PROMPT]...",
+    after_help = "Examples:\n  \
+                        nelumbo run smollm2-135m \"Why is the sky blue?\"\n  \
+                        nelumbo run -m ./model.gguf -f question.txt --temp 0 -n 200\n  \
+                        nelumbo run smollm2-135m --format json \"Hello\" | jq .usage\n  \
+                        nelumbo run smollm2-135m      without a prompt, at a terminal: a conversation"
+)]
 pub struct RunArgs {
     /// The model (unless -m or NELUMBO_MODEL names it), then the prompt
     #[arg(value_name = "WORDS", hide = true)]

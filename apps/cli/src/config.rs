@@ -66,9 +66,7 @@ impl Config {
         };
         match read(&path) {
             Ok(text) => parse(&path, &text, command, subcommand).map_err(Failure::Usage),
-            Err(Failure::Io { source, .. })
-                if given.is_none() && source.kind() == ErrorKind::NotFound =>
-            {
+            Err(Failure::Io { source, .. }) if given.is_none() && is_absent(source.kind()) => {
                 Ok(empty)
             }
             Err(failure) => Err(failure),
@@ -90,6 +88,11 @@ impl Config {
             }
         })
     }
+}
+
+/// Also where the folder that it would be in is none.
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn usual_path() -> Option<PathBuf> {
@@ -286,13 +289,13 @@ mod tests {
             defaults(text, "chat").unwrap(),
             [
                 word("quiet", &["true"]),
-                word("temp", &["1"]),
-                word("reverse_prompt", &["a", "b"])
+                word("reverse_prompt", &["a", "b"]),
+                word("temp", &["1"])
             ]
         );
         assert_eq!(
             defaults(text, "run").unwrap(),
-            [word("temp", &["0.5"]), word("quiet", &["true"])]
+            [word("quiet", &["true"]), word("temp", &["0.5"])]
         );
         assert_eq!(
             defaults(text, "bench").unwrap(),

@@ -88,7 +88,11 @@ enum Unparsed {
 
 /// The arguments, and which of them stood on the command line itself.
 fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), Unparsed> {
-    let argv = argv::normalise(argv);
+    let mut argv = argv::normalise(argv);
+    if argv.len() == 1 {
+        // clap would do the same, but not where a variable sets an option
+        argv.push("--help".into());
+    }
     // Help names the variables and keeps what is in them to itself.
     let command = Cli::command()
         .mut_args(|arg| arg.hide_env_values(true))

@@ -20,13 +20,14 @@ use crate::prompt;
 #[command(after_help = "Examples:\n  \
                         nelumbo tokenize smollm2-135m \"Hello there\"\n  \
                         nelumbo tokenize smollm2-135m --ids < text.txt\n  \
-                        nelumbo tokenize smollm2-135m --decode 19556 665")]
+                        nelumbo tokenize smollm2-135m --decode 19556 665\n  \
+                        nelumbo tokenize smollm2-135m -- \"-- a text that begins like an option\"")]
 pub struct TokenizeArgs {
     /// A GGUF file, a model directory, or the name of a local model (`nelumbo ls`)
     #[arg(value_name = "MODEL")]
     pub reference: OsString,
     /// The text, in which special tokens count; ids with --decode; stdin where there is none
-    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(value_name = "TEXT")]
     pub words: Vec<OsString>,
     /// The ids alone, on one line
     #[arg(long)]

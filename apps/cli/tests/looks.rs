@@ -166,7 +166,7 @@ fn the_program_tells_about_itself() {
         "chat", "run", "bench", "show", "tokenize", "devices", "pull", "ls",
     ] {
         assert!(
-            help.stderr.contains(&format!("\n  {command} ")),
+            help.stdout.contains(&format!("\n  {command} ")),
             "{command}: {}",
             help.stderr
         );

@@ -33,10 +33,6 @@ impl Conversation {
         &self.turns
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
-    }
-
     /// Messages that the template gets with one more of the user's.
     pub fn num_messages_with_next(&self) -> usize {
         usize::from(self.system.is_some()) + 2 * self.turns.len() + 1
@@ -185,7 +181,7 @@ mod tests {
         assert_eq!(conversation.turns()[0].user, "안녕");
         assert_eq!(conversation.undo(7), 1);
         assert_eq!(conversation.undo(1), 0);
-        assert!(conversation.is_empty() && conversation.pop().is_none());
+        assert!(conversation.turns().is_empty() && conversation.pop().is_none());
         let mut conversation = sample();
         assert_eq!((conversation.clear(), conversation.clear()), (2, 0));
         assert_eq!(conversation.system.as_deref(), Some("Be brief."));

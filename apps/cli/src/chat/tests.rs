@@ -316,8 +316,8 @@ fn l10_a_context_that_is_full_is_told_with_both_numbers_and_never_cut() {
     talked.result.unwrap();
     assert_eq!(talked.out, "1: hello\n1: bye\n");
     for part in [
-        "40",
-        "30",
+        "53 tokens",
+        "30 tokens",
         "/undo",
         "/clear",
         "--ctx-size",
