@@ -82,7 +82,7 @@ impl Config {
             if is_own(&command, &id) {
                 command.mut_arg(id, |arg| arg.default_values(values))
             } else {
-                command.mut_subcommand(subcommand.to_owned(), |sub| {
+                command.mut_subcommand(subcommand, |sub| {
                     sub.mut_arg(id, |arg| arg.default_values(values))
                 })
             }

@@ -42,28 +42,40 @@ const SETTINGS: &[Setting] = &[
         range: "0..=1048576",
         about: "keep the K likeliest tokens, 0 for all",
         get: |s| s.options.sampling.top_k.to_string(),
-        set: |s, text| Ok(s.options.sampling.top_k = whole(text, 0, 1 << 20)? as usize),
+        set: |s, text| {
+            s.options.sampling.top_k = whole(text, 0, 1 << 20)? as usize;
+            Ok(())
+        },
     },
     Setting {
         name: "top-p",
         range: "0..=1",
         about: "keep the likeliest tokens that together have this probability",
         get: |s| s.options.sampling.top_p.to_string(),
-        set: |s, text| Ok(s.options.sampling.top_p = values::float(text, 0.0, 1.0)?),
+        set: |s, text| {
+            s.options.sampling.top_p = values::float(text, 0.0, 1.0)?;
+            Ok(())
+        },
     },
     Setting {
         name: "min-p",
         range: "0..=1",
         about: "drop tokens less likely than this share of the likeliest one",
         get: |s| s.options.sampling.min_p.to_string(),
-        set: |s, text| Ok(s.options.sampling.min_p = values::float(text, 0.0, 1.0)?),
+        set: |s, text| {
+            s.options.sampling.min_p = values::float(text, 0.0, 1.0)?;
+            Ok(())
+        },
     },
     Setting {
         name: "repeat-penalty",
         range: "0.01..=100",
         about: "divide the logits of tokens seen before, 1 for no change",
         get: |s| s.options.sampling.repeat_penalty.to_string(),
-        set: |s, text| Ok(s.options.sampling.repeat_penalty = values::float(text, 0.01, 100.0)?),
+        set: |s, text| {
+            s.options.sampling.repeat_penalty = values::float(text, 0.01, 100.0)?;
+            Ok(())
+        },
     },
     Setting {
         name: "repeat-last-n",
@@ -81,14 +93,20 @@ const SETTINGS: &[Setting] = &[
         range: "-2..=2",
         about: "subtract this from the logit of each token seen before",
         get: |s| s.options.sampling.presence_penalty.to_string(),
-        set: |s, text| Ok(s.options.sampling.presence_penalty = values::float(text, -2.0, 2.0)?),
+        set: |s, text| {
+            s.options.sampling.presence_penalty = values::float(text, -2.0, 2.0)?;
+            Ok(())
+        },
     },
     Setting {
         name: "frequency-penalty",
         range: "-2..=2",
         about: "subtract this for each time that a token was seen before",
         get: |s| s.options.sampling.frequency_penalty.to_string(),
-        set: |s, text| Ok(s.options.sampling.frequency_penalty = values::float(text, -2.0, 2.0)?),
+        set: |s, text| {
+            s.options.sampling.frequency_penalty = values::float(text, -2.0, 2.0)?;
+            Ok(())
+        },
     },
     Setting {
         name: "seed",
