@@ -46,6 +46,22 @@ impl Texts {
         }
     }
 
+    /// The source of the model's chat template, `None` where the files have none. Builds no tokenizer.
+    ///
+    /// # Errors
+    /// Names the file and the field.
+    pub fn template_source(files: &ModelFiles) -> Result<Option<String>> {
+        match files {
+            ModelFiles::Gguf(gguf) => {
+                let source = gguf.metadata.opt_string("tokenizer.chat_template")?;
+                Ok(source.map(str::to_owned))
+            }
+            ModelFiles::HuggingFace(dir) => {
+                dir_template(dir, dir.read_json("tokenizer_config.json")?.as_ref())
+            }
+        }
+    }
+
     /// Token ids of a chat: the template's text with control tokens, the messages without.
     ///
     /// # Errors
@@ -190,13 +206,18 @@ fn from_dir(dir: &HfDir) -> Result<Texts> {
         ends.extend(end_ids(&path, &generation)?);
         sampling = SamplingDefaults::read(&path, &generation);
     }
-    let template = match dir.read_text("chat_template.jinja")? {
-        Some(text) => Some(text),
-        None => tokenizer_config.as_ref().and_then(template_of),
-    };
+    let template = dir_template(dir, tokenizer_config.as_ref())?;
     Ok(Texts {
         sampling,
         ..Texts::new(tokenizer, template.as_deref(), ends)
+    })
+}
+
+/// The template in a file of its own, else the one of the tokenizer's configuration.
+fn dir_template(dir: &HfDir, tokenizer_config: Option<&Value>) -> Result<Option<String>> {
+    Ok(match dir.read_text("chat_template.jinja")? {
+        Some(text) => Some(text),
+        None => tokenizer_config.and_then(template_of),
     })
 }
 

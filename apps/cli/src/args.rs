@@ -6,11 +6,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::BenchArgs;
+use crate::chat::args::ChatArgs;
 use crate::models::rm::RmArgs;
+use crate::show::ShowArgs;
+use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
 /// Runs large language models on any GPU.
@@ -19,7 +22,10 @@ use crate::values::{self, Bias, OutputLen, Seed};
     name = "nelumbo",
     version,
     about = "Runs large language models on whatever GPU there is",
-    after_help = "Example:  nelumbo run smollm2-135m \"Why is the sky blue?\"",
+    after_help = "Examples:\n  \
+                  nelumbo chat smollm2-135m                        talk with a small model\n  \
+                  nelumbo run smollm2-135m \"Why is the sky blue?\"  one answer\n  \
+                  nelumbo devices                                  what it can run on",
     arg_required_else_help = true
 )]
 pub struct Cli {
@@ -35,6 +41,10 @@ pub struct GlobalArgs {
     /// Folder for downloaded models and compiled kernels
     #[arg(long, global = true, value_name = "DIR", env = "NELUMBO_CACHE")]
     pub cache_dir: Option<PathBuf>,
+    /// A file of settings, by default nelumbo/nelumbo.toml in the configuration folder; "" for none
+    #[arg(long, global = true, value_name = "FILE", env = "NELUMBO_CONFIG",
+          value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
+    pub config: Option<PathBuf>,
     /// Open no network connection and start no download tool
     #[arg(long, global = true, env = "NELUMBO_OFFLINE", value_parser = FalseyValueParser::new())]
     pub offline: bool,
@@ -54,10 +64,16 @@ pub struct GlobalArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer one prompt
+    /// Talk with a model
+    Chat(Box<ChatArgs>),
+    /// Answer one prompt; without one, at a terminal, the same as chat
     Run(Box<RunArgs>),
     /// Measure how fast a model runs
     Bench(Box<BenchArgs>),
+    /// Tell what a model is: architecture, sizes, quantisation, template
+    Show(ShowArgs),
+    /// Cut a text into tokens, or join them
+    Tokenize(TokenizeArgs),
     /// List the adapters that a model could run on
     Devices {
         /// One JSON array instead of a table
@@ -85,6 +101,18 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print a script that completes commands and options in a shell
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the version, or all about the build
+    Version {
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Which graphics interface to use.
@@ -97,8 +125,15 @@ pub struct BackendArgs {
 
 /// What `nelumbo run` takes.
 #[derive(Debug, Clone, Args)]
-#[command(override_usage = "nelumbo run [OPTIONS] MODEL [PROMPT]...\n       \
-                            nelumbo run [OPTIONS] -m MODEL [PROMPT]...")]
+#[command(
+    override_usage = "nelumbo run [OPTIONS] MODEL [PROMPT]...\n       \
+                            nelumbo run [OPTIONS] -m MODEL [PROMPT]...",
+    after_help = "Examples:\n  \
+                        nelumbo run smollm2-135m \"Why is the sky blue?\"\n  \
+                        nelumbo run -m ./model.gguf -f question.txt --temp 0 -n 200\n  \
+                        nelumbo run smollm2-135m --format json \"Hello\" | jq .usage\n  \
+                        nelumbo run smollm2-135m      without a prompt, at a terminal: a conversation"
+)]
 pub struct RunArgs {
     /// The model (unless -m or NELUMBO_MODEL names it), then the prompt
     #[arg(value_name = "WORDS", hide = true)]
@@ -378,7 +413,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "bench"]
+        let options = ["run", "chat", "bench"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

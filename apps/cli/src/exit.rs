@@ -76,7 +76,7 @@ impl Failure {
     }
 
     /// What the user can do next, where the message does not say it already.
-    fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&'static str> {
         match self {
             Failure::Usage(_) => {
                 Some("`nelumbo --help` and `nelumbo COMMAND --help` list the options")

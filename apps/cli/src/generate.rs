@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nelumbo::engine::{Event, FinishReason, TokenLogprob};
 use nelumbo::text::TextStream;
@@ -10,6 +10,7 @@ use nelumbo::{Error, Result};
 
 use crate::exit::Failure;
 use crate::output::TopLogprob;
+use crate::stopwatch::Stopwatch;
 
 /// What tokens look like.
 pub trait Vocabulary {
@@ -41,30 +42,6 @@ pub struct Generated {
     pub prefill: Duration,
     /// From the first token to the last, without compilation as well.
     pub decode: Duration,
-}
-
-/// Measures a request. `compiled` tells the time spent on compilation so far.
-pub struct Stopwatch<'a> {
-    start: Instant,
-    compiled: &'a dyn Fn() -> Duration,
-    compiled_at_start: Duration,
-}
-
-impl Stopwatch<'_> {
-    pub fn start(compiled: &dyn Fn() -> Duration) -> Stopwatch<'_> {
-        Stopwatch {
-            start: Instant::now(),
-            compiled,
-            compiled_at_start: compiled(),
-        }
-    }
-
-    /// Since the start: all of it, and without compilation.
-    fn read(&self) -> (Duration, Duration) {
-        let all = self.start.elapsed();
-        let compiled = (self.compiled)().saturating_sub(self.compiled_at_start);
-        (all, all.saturating_sub(compiled))
-    }
 }
 
 /// Follows a request to its end and gives its text to `piece`, in whole characters and
@@ -388,17 +365,5 @@ mod tests {
         );
         generated.decode = Duration::ZERO;
         assert_eq!(generated.decode_tok_s(), 0.0);
-    }
-
-    #[test]
-    fn compilation_is_waiting_and_not_working() {
-        let compiled = Cell::new(Duration::ZERO);
-        let read = || compiled.get();
-        let stopwatch = Stopwatch::start(&read);
-        std::thread::sleep(Duration::from_millis(20));
-        compiled.set(Duration::from_millis(15));
-        let (all, working) = stopwatch.read();
-        assert!(all >= Duration::from_millis(20));
-        assert_eq!(all - working, Duration::from_millis(15));
     }
 }

@@ -1,8 +1,11 @@
-//! The `nelumbo` command: `run`, `bench`, `devices`, `pull`, `rm`, `ls`.
+//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
+//! and what tells about the program itself.
 
 mod args;
 mod argv;
 mod bench;
+mod chat;
+mod config;
 mod date;
 mod devices;
 mod exit;
@@ -13,16 +16,23 @@ mod output;
 mod prompt;
 mod run;
 mod session;
+mod show;
+mod stopwatch;
+mod suggest;
+mod tokenize;
 mod values;
+mod version;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command as Grammar, CommandFactory, FromArgMatches};
 
 use args::{Cli, Command, GlobalArgs};
+use config::Config;
 use exit::Failure;
 use prompt::Given;
 
@@ -30,7 +40,11 @@ fn main() -> ExitCode {
     prepare_mesa();
     let (cli, given) = match parse(std::env::args_os()) {
         Ok(parsed) => parsed,
-        Err(error) => {
+        Err(Unparsed::File(failure)) => {
+            exit::report(&failure);
+            return ExitCode::from(failure.code());
+        }
+        Err(Unparsed::Line(error)) => {
             // Help goes to stdout with 0, a usage error to stderr with 2. Neither minds a closed pipe.
             let _ = error.print();
             return ExitCode::from(error.exit_code() as u8);
@@ -64,23 +78,48 @@ fn prepare_mesa() {
     }
 }
 
+/// What is wrong before anything starts.
+enum Unparsed {
+    /// With the command line or the environment.
+    Line(clap::Error),
+    /// With the file of settings.
+    File(Failure),
+}
+
 /// The arguments, and which of them stood on the command line itself.
-fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), clap::Error> {
+fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), Unparsed> {
+    let mut argv = argv::normalise(argv);
+    if argv.len() == 1 {
+        // clap would do the same, but not where a variable sets an option
+        argv.push("--help".into());
+    }
     // Help names the variables and keeps what is in them to itself.
     let command = Cli::command()
         .mut_args(|arg| arg.hide_env_values(true))
         .mut_subcommands(|sub| sub.mut_args(|arg| arg.hide_env_values(true)));
-    let matches = command.try_get_matches_from(argv::normalise(argv))?;
+    let read = |command: Grammar, argv: &[OsString]| {
+        command.try_get_matches_from(argv).map_err(Unparsed::Line)
+    };
+    let mut matches = read(command.clone(), &argv)?;
+    // which file and which command are known now; its values are defaults of a second reading
+    if let Some(name) = matches.subcommand_name().map(str::to_owned)
+        && !["completions", "version"].contains(&name.as_str())
+    {
+        let file = matches.get_one::<PathBuf>("config").map(PathBuf::as_path);
+        let config = Config::load(file, &command, &name).map_err(Unparsed::File)?;
+        matches = read(config.apply(command, &name), &argv)?;
+    }
     let given = match matches.subcommand() {
         Some(("run", run)) => given(run),
-        Some(("bench", bench)) => Given {
-            model: on_line(bench, "model"),
-            hub: on_line(bench, "hf_repo"),
+        Some(("bench" | "chat", sub)) => Given {
+            model: on_line(sub, "model"),
+            hub: on_line(sub, "hf_repo"),
             ..Given::default()
         },
         _ => Given::default(),
     };
-    Ok((Cli::from_arg_matches(&matches)?, given))
+    let cli = Cli::from_arg_matches(&matches).map_err(Unparsed::Line)?;
+    Ok((cli, given))
 }
 
 fn given(run: &ArgMatches) -> Given {
@@ -103,11 +142,16 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
     }
     match cli.command {
         Command::Run(args) => run::run(*args, global, given),
+        Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
+        Command::Show(args) => show::show(&args, global),
+        Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
         Command::Pull { reference, force } => models::pull(&reference, force, global),
         Command::Rm(args) => models::rm::rm(&args, global),
         Command::Ls { json } => models::ls::ls(json, global),
+        Command::Completions { shell } => version::completions(shell),
+        Command::Version { json } => version::version(json),
     }
 }
 

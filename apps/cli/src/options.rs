@@ -127,25 +127,23 @@ const USUAL: SamplingDefaults = SamplingDefaults {
     repeat_penalty: Some(1.0),
 };
 
-/// What the model's authors advise takes the place of what the user did not ask for. `temperature` is
-/// that of the model's entry in the table, which comes before theirs.
-pub fn suit(
-    sampling: &mut Sampling,
-    asked: &SamplingArgs,
-    temperature: Option<f32>,
-    advice: &SamplingDefaults,
-) {
-    let asked = asked_for(asked);
-    let temperature = asked.temperature.or(temperature).or(advice.temperature);
-    sampling.temperature = temperature.unwrap_or(sampling.temperature);
-    sampling.top_k = asked.top_k.or(advice.top_k).unwrap_or(sampling.top_k);
-    sampling.top_p = asked.top_p.or(advice.top_p).unwrap_or(sampling.top_p);
-    sampling.min_p = asked.min_p.or(advice.min_p).unwrap_or(sampling.min_p);
+/// What is drawn by: what the user asked for, else what the model's authors advise, else the usual.
+pub fn suit(sampling: &mut Sampling, asked: &SamplingDefaults, advice: &SamplingDefaults) {
+    let usual = "the usual values are all there";
+    let temperature = asked.temperature.or(advice.temperature);
+    sampling.temperature = temperature.or(USUAL.temperature).expect(usual);
+    let top_k = asked.top_k.or(advice.top_k);
+    sampling.top_k = top_k.or(USUAL.top_k).expect(usual);
+    let top_p = asked.top_p.or(advice.top_p);
+    sampling.top_p = top_p.or(USUAL.top_p).expect(usual);
+    let min_p = asked.min_p.or(advice.min_p);
+    sampling.min_p = min_p.or(USUAL.min_p).expect(usual);
     let penalty = asked.repeat_penalty.or(advice.repeat_penalty);
-    sampling.repeat_penalty = penalty.unwrap_or(sampling.repeat_penalty);
+    sampling.repeat_penalty = penalty.or(USUAL.repeat_penalty).expect(usual);
 }
 
-fn asked_for(args: &SamplingArgs) -> SamplingDefaults {
+/// What the user has a wish about.
+pub fn asked_for(args: &SamplingArgs) -> SamplingDefaults {
     SamplingDefaults {
         temperature: args.temp,
         top_k: args.top_k.map(|k| k as usize),
@@ -234,9 +232,12 @@ pub fn explain(args: &DeviceArgs) {
 mod tests {
     use clap::Parser;
 
+    use std::path::PathBuf;
+
     use super::*;
     use crate::args::{Cli, Command};
     use crate::argv::normalise;
+    use crate::models::Resolved;
 
     fn parse(line: &str) -> Result<RunArgs, clap::Error> {
         let argv = normalise(
@@ -304,7 +305,12 @@ mod tests {
         let suited = |line: &str, table: Option<f32>| {
             let args = parse(line).unwrap();
             let mut sampling = sampling(&args);
-            suit(&mut sampling, &args.sampling, table, &advice);
+            let model = Resolved {
+                path: PathBuf::new(),
+                temperature: table,
+            };
+            let asked = asked_for(&args.sampling);
+            suit(&mut sampling, &asked, &model.advice(&advice));
             (
                 sampling.temperature,
                 sampling.top_k,

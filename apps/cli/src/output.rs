@@ -219,13 +219,16 @@ pub fn stats_line(answer: &Answer) -> String {
 /// Prints the numbers on stderr, dim where that shows.
 pub fn print_stats(answer: &Answer) {
     let line = stats_line(answer);
-    let colour =
-        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    if colour {
+    if is_colourful(&io::stderr()) {
         say(&format!("\x1b[2m{line}\x1b[0m"))
     } else {
         say(&line)
     }
+}
+
+/// Whether this is a terminal that may show colours.
+pub fn is_colourful(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
 /// A text on stdout; a reader that has left is no error worth a word.

@@ -84,6 +84,19 @@ pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<Str
     }
 }
 
+/// Whether neither option nor variable gives a prompt.
+pub fn is_absent(args: &PromptArgs, given: Given) -> bool {
+    let prompt = args
+        .prompt
+        .as_ref()
+        .is_some_and(|text| given.prompt || !text.is_empty());
+    let file = args
+        .file
+        .as_ref()
+        .is_some_and(|path| given.file || !path.as_os_str().is_empty());
+    !prompt && !file
+}
+
 /// An argument that must be text.
 pub fn utf8<'a>(text: &'a OsStr, what: &str) -> Result<&'a str, Failure> {
     text.to_str().ok_or_else(|| {
@@ -97,7 +110,8 @@ fn from_file(path: &Path) -> Result<String, Failure> {
     read_text(file, path)
 }
 
-fn from_stdin() -> Result<String, Failure> {
+/// All of stdin, which must not be empty.
+pub fn from_stdin() -> Result<String, Failure> {
     let text = read_text(std::io::stdin().lock(), Path::new("stdin"))?;
     if text.is_empty() {
         let hint = "give PROMPT, -p TEXT or -f FILE";

@@ -1,5 +1,6 @@
 //! `nelumbo run`: one prompt, one answer.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
 use crate::prompt::{self, Given};
-use crate::{devices, models, session};
+use crate::{chat, devices, models, session};
 
 /// A loaded model, as far as this command knows it.
 pub trait Answers {
@@ -27,14 +28,14 @@ pub trait Answers {
 }
 
 /// Everything from the arguments to the last line on stderr.
-pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failure> {
+pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failure> {
     if args.device.list_devices {
         return devices::devices(false, options::backend(&args.device.backend));
     }
     options::explain(&args.device);
     let mut options = RunOptions::new(&args)?;
-    let model = models::from_flags(&args.device, args.model, given)?;
-    let (reference, words) = prompt::split_model(model, args.words)?;
+    let model = models::from_flags(&args.device, args.model.take(), given)?;
+    let (reference, words) = prompt::split_model(model, std::mem::take(&mut args.words))?;
     if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
         let (model, word) = (
             Path::new(&reference).display(),
@@ -44,17 +45,21 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
             "note: NELUMBO_MODEL names the model ({model}), so {word} is part of the prompt; -m overrides it"
         ));
     }
+    if chat::is_interactive() && is_talk(&args, &words, given) {
+        args.model = Some(reference);
+        return chat::talk(args, global, chat::history_wanted());
+    }
     let prompt = prompt::gather(&words, &args.prompt, given)?;
     let model = models::resolve(&reference, global)?;
     log::info!("seed {}", options.sampling.seed);
 
     let pipelines = cache::pipelines(global);
     let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
+    let asked = options::asked_for(&args.sampling);
     options::suit(
         &mut options.sampling,
-        &args.sampling,
-        model.temperature,
-        engine.advice(),
+        &asked,
+        &model.advice(engine.advice()),
     );
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
@@ -71,6 +76,14 @@ pub fn run(args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), Failu
     } else {
         Ok(())
     }
+}
+
+/// Whether there is no prompt, and nothing that a conversation could not honour.
+fn is_talk(args: &RunArgs, words: &[OsString], given: Given) -> bool {
+    words.is_empty()
+        && prompt::is_absent(&args.prompt, given)
+        && !args.prompt.raw
+        && args.output.format == Format::Text
 }
 
 /// Lets the answer flow into the output.

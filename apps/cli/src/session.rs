@@ -20,11 +20,12 @@ use nelumbo::{LoadOptions, Model};
 use crate::args::{ActivationType, CacheType, NumericsMode, WeightType};
 use crate::date;
 use crate::exit::{Failure, say};
-use crate::generate::{Stopwatch, Stream, Vocabulary, follow};
+use crate::generate::{Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
 use crate::output::{Answer, Device, Memory, Numerics, Timings, Tuning, Usage};
 use crate::run::Answers;
+use crate::stopwatch::Stopwatch;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -174,7 +175,13 @@ impl Session {
         Ok(self.texts.encode_chat(&messages, &date::today())?)
     }
 
-    fn device(&self) -> Device {
+    /// The longest sequence, prompt and answer, in tokens.
+    pub fn context_limit(&self) -> usize {
+        self.context_limit
+    }
+
+    /// The adapter that the model is on.
+    pub fn device(&self) -> Device {
         let report = self.gpu.report();
         Device {
             adapter: report.name.clone(),
@@ -201,9 +208,34 @@ impl Answers for Session {
         piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
+        let encode = || self.encode(prompt, options);
+        self.generate(&encode, options, piece, stop)
+    }
+}
+
+impl Session {
+    /// Answers the last of `messages`, which the template turns into a prompt.
+    pub fn reply(
+        &self,
+        messages: &[Message],
+        options: &RunOptions,
+        piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
+        stop: &AtomicBool,
+    ) -> Result<Answer, Failure> {
+        let encode = || Ok(self.texts.encode_chat(messages, &date::today())?);
+        self.generate(&encode, options, piece, stop)
+    }
+
+    fn generate(
+        &self,
+        encode: &dyn Fn() -> Result<Vec<u32>, Failure>,
+        options: &RunOptions,
+        piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
+        stop: &AtomicBool,
+    ) -> Result<Answer, Failure> {
         let compiled = || self.gpu.compile_time();
         let stopwatch = Stopwatch::start(&compiled);
-        let prompt_token_ids = self.encode(prompt, options)?;
+        let prompt_token_ids = encode()?;
         let request = Request {
             tokens: prompt_token_ids.clone(),
             sampling: sampling(&options.sampling),

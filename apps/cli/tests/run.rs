@@ -10,17 +10,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use support::{Ended, World, finish};
-
-/// The model, or `None` where there is none and none is required.
-fn model() -> Option<PathBuf> {
-    let model = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from);
-    assert!(
-        model.is_some() || std::env::var_os("REQUIRE_GPU").is_none(),
-        "NELUMBO_TEST_MODEL is not set: run scripts/test.sh"
-    );
-    model
-}
+use support::{Ended, World, finish, model};
 
 /// `nelumbo run` on the model with these arguments.
 fn run(model: &PathBuf, args: &[&str]) -> Ended {

@@ -27,6 +27,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use nelumbo::Error;
+use nelumbo::model::SamplingDefaults;
 pub use progress::{Progress, human_bytes};
 use reference::Reference;
 use registry::Registry;
@@ -37,12 +38,31 @@ use crate::prompt::Given;
 use network::Network;
 use obtain::Obtain;
 
+/// The same for what only looks at a model: nothing is downloaded for that.
+pub fn resolve_local(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
+    let offline = GlobalArgs {
+        offline: true,
+        ..global.clone()
+    };
+    resolve(reference, &offline)
+}
+
 /// A model that is on this machine.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Resolved {
     pub path: PathBuf,
     /// The temperature that suits it, where the table knows.
     pub temperature: Option<f32>,
+}
+
+impl Resolved {
+    /// How to draw from it: what the table knows comes before what its files say.
+    pub fn advice(&self, files: &SamplingDefaults) -> SamplingDefaults {
+        SamplingDefaults {
+            temperature: self.temperature.or(files.temperature),
+            ..*files
+        }
+    }
 }
 
 /// The path of a model: an existing path as it is, else what the reference names, downloaded if it

@@ -3,6 +3,8 @@
 
 pub mod hub;
 pub mod server;
+#[cfg(unix)]
+pub mod terminal;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,16 @@ const UNSET: &[&str] = &[
     "https_proxy",
     "HTTPS_PROXY",
 ];
+
+/// The real model, or `None` where there is none and none is required.
+pub fn model() -> Option<PathBuf> {
+    let model = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from);
+    assert!(
+        model.is_some() || std::env::var_os("REQUIRE_GPU").is_none(),
+        "NELUMBO_TEST_MODEL is not set: run scripts/test.sh"
+    );
+    model
+}
 
 /// A folder that stands for a machine.
 pub struct World {
@@ -123,6 +135,7 @@ impl World {
             .env("HOME", self.path("home"))
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("XDG_CACHE_HOME", self.path("xdg-cache"))
+            .env("XDG_STATE_HOME", self.path("state"))
             .env("APPDATA", self.path("config"))
             .env("NELUMBO_CACHE", self.path("cache"))
             .env("NO_PROXY", "*")

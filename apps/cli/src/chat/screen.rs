@@ -1,0 +1,150 @@
+//! What the conversation prints: answers on stdout, remarks on stderr.
+
+use std::borrow::Cow;
+use std::io::Write;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::exit::Failure;
+
+/// Two places to write to, and what may be written there.
+pub struct Screen<'a> {
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+    /// A person looks at it: no control characters from a model, a sign of life while it thinks.
+    pub terminal: bool,
+    /// Remarks may be dim.
+    pub colour: bool,
+    /// Errors only.
+    pub quiet: bool,
+    at_line_start: bool,
+}
+
+impl<'a> Screen<'a> {
+    pub fn new(out: &'a mut dyn Write, err: &'a mut dyn Write) -> Screen<'a> {
+        Screen {
+            out,
+            err,
+            terminal: false,
+            colour: false,
+            quiet: false,
+            at_line_start: true,
+        }
+    }
+
+    /// A part of an answer, at once.
+    pub fn piece(&mut self, text: &str) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.at_line_start = text.ends_with('\n');
+        let text = if self.terminal {
+            harmless(text)
+        } else {
+            Cow::Borrowed(text)
+        };
+        self.out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush())
+            .map_err(Failure::stdout)
+    }
+
+    /// The answer is over: what follows begins on a new line, and even an empty answer is a line.
+    pub fn end_answer(&mut self, was_empty: bool) -> Result<(), Failure> {
+        let open = was_empty || !self.at_line_start;
+        self.at_line_start = true;
+        if open { self.piece("\n") } else { Ok(()) }
+    }
+
+    /// What was asked for, on stdout.
+    pub fn show(&mut self, text: &str) -> Result<(), Failure> {
+        self.piece(text.trim_end_matches('\n'))?;
+        self.piece("\n")
+    }
+
+    /// A remark on stderr, dim where that shows. A closed stderr is no reason to fail.
+    pub fn remark(&mut self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        let text = if self.terminal {
+            harmless(text)
+        } else {
+            text.into()
+        };
+        let _ = if self.colour {
+            writeln!(self.err, "\x1b[2m{text}\x1b[0m")
+        } else {
+            writeln!(self.err, "{text}")
+        };
+    }
+
+    /// An error, after which the conversation goes on.
+    pub fn problem(&mut self, failure: &Failure) {
+        let _ = writeln!(self.err, "error: {failure}");
+        // the hint for usage is about the command line
+        if let Some(hint) = failure
+            .hint()
+            .filter(|_| !matches!(failure, Failure::Usage(_)))
+        {
+            let _ = writeln!(self.err, "hint: {hint}");
+        }
+    }
+
+    /// A sign of life until the first token, for people alone.
+    pub fn waiting(&self) -> ProgressBar {
+        if !self.terminal || self.quiet {
+            return ProgressBar::hidden();
+        }
+        let spinner = ProgressBar::new_spinner();
+        let style = ProgressStyle::with_template("{spinner} {elapsed}");
+        spinner.set_style(style.expect("the template is ours"));
+        spinner.enable_steady_tick(Duration::from_millis(120));
+        spinner
+    }
+}
+
+/// A text without what a terminal would obey: a model, or a file that it read, may say anything.
+/// Line ends and tabs stay; other control characters become U+FFFD.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.contains(obeyed) {
+        Cow::Owned(text.replace(obeyed, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_answer() {
+        assert_eq!(harmless("a\tb\n한"), "a\tb\n한");
+        assert_eq!(
+            harmless("\x1b[2J\r\u{9b}0m\x07"),
+            "\u{fffd}[2J\u{fffd}\u{fffd}0m\u{fffd}"
+        );
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut screen = Screen::new(&mut out, &mut err);
+        screen.piece("\x1b[1m").unwrap();
+        screen.terminal = true;
+        screen.piece("\x1b[1m").unwrap();
+        screen.remark("a\x1bb");
+        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[1m\u{fffd}[1m");
+        assert_eq!(String::from_utf8(err).unwrap(), "a\u{fffd}b\n");
+    }
+
+    #[test]
+    fn every_answer_ends_with_one_line_end() {
+        for (text, expected) in [("a", "a\n"), ("a\n", "a\n"), ("", "\n")] {
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut screen = Screen::new(&mut out, &mut err);
+            screen.piece(text).unwrap();
+            screen.end_answer(text.is_empty()).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+}
