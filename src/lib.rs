@@ -5,17 +5,16 @@
 //! requests into tokens, step by step.
 //!
 //! ```no_run
-//! use nelumbo::engine::{Engine, Event, Request, Sampling};
+//! use nelumbo::engine::{Engine, Event, Request};
 //! use nelumbo::{LoadOptions, Model};
 //!
 //! let model = Model::load("model.gguf".as_ref(), &LoadOptions::default(), &mut |_, _| ())?;
 //! let (texts, mut engine) = (model.texts, Engine::new(model.decoder)?);
 //! engine.submit(Request {
 //!     tokens: texts.tokenizer.encode_raw("The sky is")?,
-//!     sampling: Sampling::default(),
 //!     max_tokens: 16,
 //!     end_tokens: texts.end_tokens.clone(),
-//!     logprobs: 0,
+//!     ..Request::default()
 //! })?;
 //! while !engine.is_idle() {
 //!     for event in engine.step()? {
@@ -33,6 +32,7 @@
 #![warn(clippy::print_stdout)]
 
 pub mod error;
+mod planted;
 pub mod text;
 
 pub mod gpu;

@@ -18,9 +18,13 @@ const RANKS: &[&[&str]] = &[
 /// Modules without device, clock, channel or randomness: values that tests can run by the million.
 const PURE: &[&str] = &[
     "src/engine/scheduler.rs",
+    "src/engine/plan.rs",
+    "src/engine/sequence.rs",
     "src/engine/request.rs",
     "src/engine/batch.rs",
     "src/kv/pool.rs",
+    "src/kv/prefix.rs",
+    "src/kv/pages.rs",
     "src/model/step.rs",
     "src/model/tune/search.rs",
 ];

@@ -31,13 +31,11 @@ impl Engine {
         let mut pages: Vec<PageId> = Vec::new();
         let grown = self
             .scheduler
-            .pool()
+            .pages()
             .extend(&mut pages, tokens.len().div_ceil(PAGE_SIZE));
         assert!(grown, "an idle pool holds any sequence of servable length");
         let result = self.feed(tokens, &pages, chunk, from, &mut each);
-        for &page in pages.iter().rev() {
-            self.scheduler.pool().release(page);
-        }
+        self.scheduler.pages().release(&pages);
         result
     }
 

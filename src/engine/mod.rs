@@ -5,21 +5,24 @@
 
 pub mod batch;
 pub mod evaluate;
+pub mod plan;
 pub mod request;
 pub mod runner;
 pub mod scheduler;
+pub mod sequence;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
 pub mod trial;
 
 pub use request::{Event, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
+pub use sequence::Counts;
 #[cfg(not(target_arch = "wasm32"))]
 pub use thread::{EngineHandle, Generation};
 pub use trial::Trial;
 
 use crate::error::Result;
-use crate::kv::PagePool;
+use crate::kv::Pages;
 use crate::model::Decoder;
 use batch::Batch;
 use runner::Runner;
@@ -42,15 +45,18 @@ impl Engine {
         let limits = Limits {
             max_batched_tokens: decoder.max_batched_tokens(),
             max_model_len: decoder.max_model_len(),
+            max_running: decoder.max_running(),
             max_waiting: MAX_WAITING,
         };
-        let pool = PagePool::new(decoder.kv().geometry());
+        // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
+        // are all that tells them apart
+        let (pages, model) = (Pages::new(decoder.kv().geometry(), true), b"");
         let gpu = decoder.gpu().clone();
         let mut runner = Runner::new(decoder)?;
         gpu.count_as_compilation(|| runner.warm_up())?;
         gpu.save_pipelines();
         Ok(Engine {
-            scheduler: Scheduler::new(limits, pool),
+            scheduler: Scheduler::new(limits, pages, model),
             runner,
         })
     }
@@ -75,18 +81,32 @@ impl Engine {
     /// # Errors
     /// [`crate::Error::Request`] and [`crate::Error::RequestTooLong`].
     pub fn submit(&mut self, request: Request) -> Result<RequestId> {
+        self.submit_several(request, 1).map(|ids| ids[0])
+    }
+
+    /// Takes a request for `count` answers to one prompt into the queue. The prompt is computed once; each
+    /// answer is a request of its own from there on, and draws with the next seed.
+    ///
+    /// # Errors
+    /// As [`Engine::submit`], and for more answers than can run at a time.
+    pub fn submit_several(&mut self, request: Request, count: usize) -> Result<Vec<RequestId>> {
         let vocab_size = self.decoder().config().vocab_size;
         request.sampling.check(vocab_size)?;
         if let Some(&token) = request.tokens.iter().find(|&&t| t as usize >= vocab_size) {
             let problem = format!("token {token} is outside of the vocabulary of {vocab_size}");
             return Err(crate::Error::request("prompt", problem));
         }
-        self.scheduler.submit(request)
+        self.scheduler.submit_several(request, count)
     }
 
     /// Ends a request, wherever it is; nothing follows for it but the event returned.
     pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
         self.scheduler.cancel(id)
+    }
+
+    /// What became of a request so far; `None` once it is over.
+    pub fn counts(&self, id: RequestId) -> Option<Counts> {
+        self.scheduler.counts(id)
     }
 
     /// Whether there is nothing to do.
@@ -99,7 +119,7 @@ impl Engine {
     /// # Errors
     /// What the device reports. Every request in flight is over then, and its pages are free.
     pub fn step(&mut self) -> Result<Vec<Event>> {
-        let plan = self.scheduler.plan_step();
+        let plan = self.scheduler.plan_step(usize::MAX);
         if plan.is_empty() {
             return Ok(Vec::new());
         }

@@ -114,6 +114,25 @@ pub struct Request {
     pub end_tokens: Vec<u32>,
     /// How many of the largest log-probabilities to report for each token.
     pub logprobs: usize,
+    /// The higher goes first, and may take the place of a lower one.
+    pub priority: i32,
+    /// Whose it is: only requests with the same salt find each other's prefixes in the cache.
+    pub cache_salt: Vec<u8>,
+}
+
+impl Default for Request {
+    /// The likeliest tokens up to the end of the context, of a prompt that has to be given.
+    fn default() -> Request {
+        Request {
+            tokens: Vec::new(),
+            sampling: Sampling::default(),
+            max_tokens: usize::MAX,
+            end_tokens: Vec::new(),
+            logprobs: 0,
+            priority: 0,
+            cache_salt: Vec::new(),
+        }
+    }
 }
 
 /// A token and the logarithm of its probability before temperature and penalties.

@@ -84,6 +84,7 @@ impl Runner {
             warm_up(decoder, |decoder, mut step| {
                 let row = Row {
                     sampling,
+                    seed: 0,
                     window: &[],
                     position: step.num_tokens,
                     logprobs: 0,
@@ -98,15 +99,17 @@ impl Runner {
             tokens: &[0],
             first_position: 0,
             pages: &[0],
-            head_rows: HeadRows::Last,
+            head_rows: HeadRows::Last(1),
         };
         let row = Row {
             sampling: &Sampling::default(),
+            seed: 0,
             window: &[],
             position: 1,
             logprobs: 0,
         };
         let batch = Batch {
+            copies: &[],
             spans: vec![span],
             rows: vec![row],
         };
@@ -126,6 +129,9 @@ impl Runner {
             "a row of logits for each token that is drawn"
         );
         let plan = SamplingPlan::new(&batch.rows, &mut step);
+        for &(from, to) in batch.copies {
+            self.decoder.copy_page(from, to);
+        }
         self.decoder.record(&step)?;
         if batch.rows.is_empty() {
             self.decoder.recorder().submit()?;
@@ -302,7 +308,7 @@ fn sampling_of(row: &Row) -> sample::Row {
         top_k: s.top_k as u32,
         top_p: s.top_p,
         min_p: s.min_p,
-        seed: s.seed,
+        seed: row.seed,
         position: row.position as u32,
     }
 }

@@ -1,73 +1,33 @@
-//! Which tokens the next step computes. A value: no clock, no device, no channel, no randomness.
+//! All requests and their pages. A value: no clock, no device, no channel, no randomness.
 //!
 //! There is no prefill phase and no decode phase. A sequence knows `tokens.len()` tokens, of which
 //! `num_computed` are in the KV cache; a step moves the second number towards the first, as far as
-//! the token budget goes, and samples where it gets there. One sequence runs at a time; the others
-//! wait in the order in which they came.
+//! the token budget goes, and samples where it gets there. What a step computes is decided in
+//! [`plan`](super::plan); here requests come, are committed, and go.
 
+pub use super::plan::{Chunk, StepPlan};
 use super::request::{Event, FinishReason, Request, RequestId, TokenLogprob};
+pub use super::sequence::{Counts, Rank, Sequence};
 use crate::error::{Error, Result};
-use crate::kv::{PAGE_SIZE, PageId, PagePool};
-use std::collections::VecDeque;
+use crate::kv::prefix::{Chain, PrefixKey};
+use crate::kv::{PAGE_SIZE, Pages, pages_for};
+use crate::planted::{Fault, planted};
+use std::collections::BTreeMap;
+
+/// Device losses that a request survives; the next one is its end.
+pub const MAX_LOSSES: usize = 2;
 
 /// Bounds that hold for as long as the engine lives.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Tokens a step may compute.
+    /// Tokens a step may compute, at least `max_running`.
     pub max_batched_tokens: usize,
+    /// Sequences that may run at a time: rows of logits that a step can have.
+    pub max_running: usize,
     /// The longest sequence, prompt and answer.
     pub max_model_len: usize,
     /// Requests that may wait.
     pub max_waiting: usize,
-}
-
-/// A request on its way.
-#[derive(Debug)]
-pub struct Sequence {
-    /// Its name.
-    pub id: RequestId,
-    /// What was asked.
-    pub request: Request,
-    /// Prompt, then generated tokens.
-    pub tokens: Vec<u32>,
-    /// Tokens whose keys and values are in the cache.
-    pub num_computed: usize,
-    /// Pages of the cache, in order.
-    pub pages: Vec<PageId>,
-}
-
-impl Sequence {
-    /// Tokens generated so far.
-    pub fn num_generated(&self) -> usize {
-        self.tokens.len() - self.request.tokens.len()
-    }
-}
-
-/// Tokens `start .. start + len` of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// Whose.
-    pub id: RequestId,
-    /// The first token's position.
-    pub start: usize,
-    /// How many, at least 1.
-    pub len: usize,
-    /// Whether the chunk ends at the last known token, so that the next one is sampled.
-    pub samples: bool,
-}
-
-/// What a step computes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StepPlan {
-    /// In the order of the batch.
-    pub chunks: Vec<Chunk>,
-}
-
-impl StepPlan {
-    /// Nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-    }
 }
 
 /// A token drawn by a step.
@@ -82,24 +42,38 @@ pub struct Sampled {
 /// All requests, and the pages they own.
 pub struct Scheduler {
     limits: Limits,
-    pool: PagePool,
-    waiting: VecDeque<Sequence>,
-    running: Option<Sequence>,
-    next_id: u64,
+    pub(super) pages: Pages,
+    /// What keys and values depend on beside tokens; see [`PrefixKey::root`].
+    model: Vec<u8>,
+    /// Everyone who is not over; each is in one of the two lists.
+    pub(super) sequences: BTreeMap<RequestId, Sequence>,
+    pub(super) waiting: BTreeMap<Rank, RequestId>,
+    pub(super) running: BTreeMap<Rank, RequestId>,
+    pub(super) next_id: u64,
 }
 
 impl Scheduler {
-    /// Nothing to do yet.
-    pub fn new(limits: Limits, pool: PagePool) -> Scheduler {
+    /// Nothing to do yet. `model` names what keys and values depend on beside tokens.
+    ///
+    /// # Panics
+    /// When a step could not compute a token for everyone who runs.
+    pub fn new(limits: Limits, pages: Pages, model: &[u8]) -> Scheduler {
+        let Limits {
+            max_batched_tokens,
+            max_running,
+            ..
+        } = limits;
         assert!(
-            limits.max_batched_tokens > 0,
-            "a step computes at least one token"
+            (1..=max_batched_tokens).contains(&max_running),
+            "{max_running} sequences, {max_batched_tokens} tokens a step"
         );
         Scheduler {
             limits,
-            pool,
-            waiting: VecDeque::new(),
-            running: None,
+            pages,
+            model: model.to_owned(),
+            sequences: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
             next_id: 1,
         }
     }
@@ -111,22 +85,34 @@ impl Scheduler {
 
     /// The longest sequence that can ever be served, prompt and answer.
     pub fn servable_len(&self) -> usize {
-        self.limits
-            .max_model_len
-            .min(self.pool.geometry().num_pages * PAGE_SIZE)
+        let pages = self.pages.pool().geometry().num_pages;
+        self.limits.max_model_len.min(pages * PAGE_SIZE)
     }
 
     /// Takes a request into the queue.
     ///
     /// # Errors
-    /// [`Error::RequestTooLong`] when it could never fit; [`Error::Request`] for an empty prompt, no
-    /// token to generate, or a full queue.
+    /// As [`Scheduler::submit_several`].
     pub fn submit(&mut self, request: Request) -> Result<RequestId> {
+        self.submit_several(request, 1).map(|ids| ids[0])
+    }
+
+    /// Takes a request for `count` answers to one prompt into the queue: the prompt is computed once,
+    /// and each answer, a request of its own from there on, draws with the next seed.
+    ///
+    /// # Errors
+    /// [`Error::RequestTooLong`] when it could never fit; [`Error::Request`] for an empty prompt, no
+    /// token to generate, more answers than can run, or a full queue.
+    pub fn submit_several(&mut self, request: Request, count: usize) -> Result<Vec<RequestId>> {
         if request.tokens.is_empty() {
             return Err(Error::request("prompt", "is empty: it has no token"));
         }
         if request.max_tokens == 0 {
             return Err(Error::request("max_tokens", "is 0, expected at least 1"));
+        }
+        if !(1..=self.limits.max_running).contains(&count) {
+            let problem = format!("is {count}, expected 1 to {}", self.limits.max_running);
+            return Err(Error::request("n", problem));
         }
         // the prompt and one token of an answer
         if request.tokens.len() + 1 > self.servable_len() {
@@ -136,182 +122,272 @@ impl Scheduler {
             });
         }
         if self.waiting.len() >= self.limits.max_waiting {
-            return Err(Error::request(
-                "queue",
-                format!("is full with {} requests", self.waiting.len()),
-            ));
+            let problem = format!("is full with {} requests", self.waiting.len());
+            return Err(Error::request("queue", problem));
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        let tokens = request.tokens.clone();
-        self.waiting.push_back(Sequence {
-            id,
+        let ids: Vec<RequestId> = (self.next_id..).take(count).map(RequestId).collect();
+        self.next_id += count as u64;
+        let root = self.root(&request.cache_salt);
+        let sequence = Sequence {
+            id: ids[0],
+            tokens: request.tokens.clone(),
             request,
-            tokens,
             num_computed: 0,
             pages: Vec::new(),
-        });
-        Ok(id)
+            siblings: ids[1..].to_vec(),
+            counts: Counts::default(),
+            chain: Chain::new(root),
+            arrival: ids[0].0,
+            admitted: false,
+        };
+        self.waiting.insert(sequence.rank(), sequence.id);
+        self.sequences.insert(sequence.id, sequence);
+        Ok(ids)
+    }
+
+    /// Where the prefixes of a tenant begin.
+    pub(super) fn root(&self, salt: &[u8]) -> PrefixKey {
+        PrefixKey::root(&self.model, salt)
     }
 
     /// Ends a request, wherever it is. Does nothing when it is over already.
     pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
-        if self.running.as_ref().is_some_and(|s| s.id == id) {
-            return self.finish(FinishReason::Cancelled);
+        if self.sequences.contains_key(&id) {
+            return self.leave(id, FinishReason::Cancelled);
         }
-        let at = self.waiting.iter().position(|s| s.id == id)?;
-        self.waiting.remove(at);
+        // an answer that has not begun
+        let root = self
+            .sequences
+            .values_mut()
+            .find(|s| s.siblings.contains(&id))?;
+        root.siblings.retain(|sibling| *sibling != id);
         Some(Event::Finished {
             id,
             reason: FinishReason::Cancelled,
         })
     }
 
-    /// Whether any request is not over.
+    /// Whether every request is over.
     pub fn is_idle(&self) -> bool {
-        self.running.is_none() && self.waiting.is_empty()
+        self.sequences.is_empty()
+    }
+
+    /// Requests that run, and that wait; answers that have not begun do not count.
+    pub fn queue_lens(&self) -> (usize, usize) {
+        (self.running.len(), self.waiting.len())
     }
 
     /// The sequence of a chunk.
     ///
     /// # Panics
-    /// When it is not running: plans are for running sequences only.
+    /// When it is over.
     pub fn sequence(&self, id: RequestId) -> &Sequence {
-        self.running
-            .as_ref()
-            .filter(|s| s.id == id)
-            .expect("a planned sequence runs")
+        &self.sequences[&id]
     }
 
-    /// The next step: as much of the running sequence as the budget allows, with pages for it.
-    pub fn plan_step(&mut self) -> StepPlan {
-        if self.running.is_none() {
-            self.running = self.waiting.pop_front();
-        }
-        let Some(sequence) = &mut self.running else {
-            return StepPlan::default();
-        };
-        let known = sequence.tokens.len();
-        let len = (known - sequence.num_computed).min(self.limits.max_batched_tokens);
-        let end = sequence.num_computed + len;
-        let missing = end.div_ceil(PAGE_SIZE) - sequence.pages.len();
-        let grown = self.pool.extend(&mut sequence.pages, missing);
-        assert!(
-            grown,
-            "one admitted sequence always fits: {end} tokens, {} pages",
-            self.pool.geometry().num_pages
-        );
-        let chunk = Chunk {
-            id: sequence.id,
-            start: sequence.num_computed,
-            len,
-            samples: end == known,
-        };
-        StepPlan {
-            chunks: vec![chunk],
-        }
+    /// What became of a request so far; `None` once it is over, or before it begins.
+    pub fn counts(&self, id: RequestId) -> Option<Counts> {
+        self.sequences.get(&id).map(|s| s.counts)
     }
 
-    /// Takes a step's result: one sampled token for each chunk that samples, in order.
+    /// Those who run, in order.
+    pub fn running(&self) -> impl Iterator<Item = &Sequence> {
+        self.running.values().map(|id| &self.sequences[id])
+    }
+
+    /// Those who wait, in order.
+    pub fn waiting(&self) -> impl Iterator<Item = &Sequence> {
+        self.waiting.values().map(|id| &self.sequences[id])
+    }
+
+    /// Takes a step's result: the tokens that were drawn, in the order of the chunks that draw.
+    ///
+    /// # Panics
+    /// When they are more or fewer, or when the plan is not the last one.
     pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Sampled>) -> Vec<Event> {
         let mut events = Vec::new();
         let mut sampled = sampled.into_iter();
         for chunk in &plan.chunks {
             let sequence = self
-                .running
-                .as_mut()
-                .filter(|s| s.id == chunk.id)
-                .expect("a planned sequence runs");
+                .sequences
+                .get_mut(&chunk.id)
+                .expect("nobody left since");
             assert_eq!(
                 sequence.num_computed, chunk.start,
                 "a step is committed once, in order"
             );
             sequence.num_computed += chunk.len;
-            if !chunk.samples {
-                continue;
+            let (tokens, table) = (&sequence.tokens, &sequence.pages);
+            let computed = sequence.num_computed;
+            self.pages
+                .publish(&mut sequence.chain, tokens, computed, table);
+            let drawers = if chunk.draws > 1 {
+                self.begin_siblings(chunk.id)
+            } else {
+                vec![chunk.id; chunk.draws]
+            };
+            for id in drawers {
+                let drawn = sampled.next().expect("a token for everyone who draws");
+                self.append(id, drawn, &mut events);
             }
-            let Sampled {
-                token,
-                top_logprobs,
-            } = sampled.next().expect("a token for each chunk that samples");
-            sequence.tokens.push(token);
-            events.push(Event::Token {
-                id: chunk.id,
-                token,
-                top_logprobs,
-            });
-            if let Some(reason) = self.over(token) {
-                events.extend(self.finish(reason));
+            if planted(Fault::ForgetSibling) && chunk.draws > 1 {
+                sampled.next();
             }
         }
-        assert!(sampled.next().is_none(), "no token is sampled for nobody");
+        assert!(sampled.next().is_none(), "no token is drawn for nobody");
         events
     }
 
-    /// Gives up on everything in flight after a failed step: pages go back, nothing is computed.
+    /// The answers that were waiting for their prompt begin: its pages are theirs as well. Returns all.
+    fn begin_siblings(&mut self, id: RequestId) -> Vec<RequestId> {
+        let first = self
+            .sequences
+            .get_mut(&id)
+            .expect("it was computed just now");
+        let mut ids = std::mem::take(&mut first.siblings);
+        if planted(Fault::ForgetSibling) {
+            ids.pop();
+        }
+        let first = first.clone();
+        let computed = &first.pages[..pages_for(first.num_computed)];
+        for &id in &ids {
+            self.pages.share(computed);
+            let mut sibling = Sequence {
+                id,
+                pages: computed.to_vec(),
+                arrival: id.0,
+                ..first.clone()
+            };
+            sibling.request.sampling.seed = first.seed_of(id);
+            self.running.insert(sibling.rank(), id);
+            self.sequences.insert(id, sibling);
+        }
+        ids.insert(0, id);
+        ids
+    }
+
+    fn append(&mut self, id: RequestId, drawn: Sampled, events: &mut Vec<Event>) {
+        let servable_len = self.servable_len();
+        let sequence = self.sequences.get_mut(&id).expect("it draws");
+        sequence.tokens.push(drawn.token);
+        events.push(Event::Token {
+            id,
+            token: drawn.token,
+            top_logprobs: drawn.top_logprobs,
+        });
+        if let Some(reason) = sequence.over(servable_len) {
+            events.extend(self.leave(id, reason));
+        }
+    }
+
+    /// Gives up on everything in flight after a failed step: pages go back, and what is in them is
+    /// not found again, since nobody knows how far the step came.
     pub fn abandon(&mut self) -> Vec<Event> {
-        let mut events: Vec<Event> = self.finish(FinishReason::Cancelled).into_iter().collect();
-        let waiting = std::mem::take(&mut self.waiting);
-        events.extend(waiting.into_iter().map(|s| Event::Finished {
-            id: s.id,
-            reason: FinishReason::Cancelled,
-        }));
+        let mut events = Vec::new();
+        while let Some((&id, sequence)) = self.sequences.first_key_value() {
+            let siblings = sequence.siblings.clone();
+            for id in siblings.into_iter().chain([id]) {
+                events.extend(self.cancel(id));
+            }
+        }
+        self.pages.forget_all();
         events
     }
 
-    /// Why the running sequence is over after `token`, if it is.
-    fn over(&self, token: u32) -> Option<FinishReason> {
-        let sequence = self.running.as_ref()?;
-        if sequence.request.end_tokens.contains(&token) {
-            return Some(FinishReason::Stop);
+    /// The device is lost and with it everything in the cache: whoever ran is computed again, from the
+    /// tokens that are known. Returns those who are lost too often and end.
+    pub fn restart(&mut self) -> Vec<RequestId> {
+        let mut ended = Vec::new();
+        for (rank, id) in std::mem::take(&mut self.running) {
+            let sequence = self.sequences.get_mut(&id).expect("it ran");
+            self.pages.release(&std::mem::take(&mut sequence.pages));
+            sequence.num_computed = 0;
+            sequence.counts.losses += 1;
+            if sequence.counts.losses > MAX_LOSSES {
+                ended.push(id);
+                ended.append(&mut sequence.siblings);
+                self.sequences.remove(&id);
+            } else {
+                self.waiting.insert(rank, id);
+            }
         }
-        let full = sequence.tokens.len() >= self.servable_len();
-        (full || sequence.num_generated() >= sequence.request.max_tokens)
-            .then_some(FinishReason::Length)
+        self.pages.forget_all();
+        ended
     }
 
-    fn finish(&mut self, reason: FinishReason) -> Option<Event> {
-        let sequence = self.running.take()?;
-        for &page in sequence.pages.iter().rev() {
-            self.pool.release(page);
+    /// Takes a sequence out. Where answers wait for its prompt, the first of them takes its place.
+    fn leave(&mut self, id: RequestId, reason: FinishReason) -> Option<Event> {
+        let sequence = self.sequences.remove(&id)?;
+        let rank = sequence.rank();
+        let list = if self.running.contains_key(&rank) {
+            &mut self.running
+        } else {
+            &mut self.waiting
+        };
+        list.remove(&rank);
+        if let [heir, others @ ..] = &sequence.siblings[..] {
+            let seed = sequence.seed_of(*heir);
+            let mut heir = Sequence {
+                id: *heir,
+                siblings: others.to_vec(),
+                ..sequence
+            };
+            heir.request.sampling.seed = seed;
+            list.insert(rank, heir.id);
+            self.sequences.insert(heir.id, heir);
+        } else if reason != FinishReason::Cancelled || !planted(Fault::ForgetRelease) {
+            self.pages.release(&sequence.pages);
+            if reason == FinishReason::Cancelled && planted(Fault::ReleaseTwice) {
+                self.pages
+                    .release(&sequence.pages[sequence.pages.len().saturating_sub(1)..]);
+            }
         }
-        Some(Event::Finished {
-            id: sequence.id,
-            reason,
-        })
+        Some(Event::Finished { id, reason })
     }
 
     /// Asserts what must hold between steps; see the numbered invariants in ARCHITECTURE.md.
+    ///
+    /// # Panics
+    /// When it does not.
     pub fn check(&self) {
-        self.pool.check();
-        let owned = self.running.as_ref().map_or(0, |s| s.pages.len());
-        assert_eq!(
-            self.pool.num_free() + owned,
-            self.pool.geometry().num_pages,
-            "free and owned pages are all pages"
-        );
-        if let Some(s) = &self.running {
-            assert!(
-                s.num_computed <= s.pages.len() * PAGE_SIZE,
-                "{} tokens in {} pages",
-                s.num_computed,
-                s.pages.len()
-            );
-            assert!(
-                s.num_computed <= s.tokens.len(),
-                "{} computed of {}",
-                s.num_computed,
-                s.tokens.len()
-            );
+        self.pages.check();
+        let listed = self.running.len() + self.waiting.len();
+        assert_eq!(listed, self.sequences.len(), "each is in one list");
+        let mut owners = vec![0; self.pages.pool().geometry().num_pages];
+        for (rank, id) in self.running.iter().chain(&self.waiting) {
+            let s = &self.sequences[id];
+            assert_eq!(s.rank(), *rank, "{id:?} is where it belongs");
+            let room = s.pages.len() * PAGE_SIZE;
+            let (computed, known) = (s.num_computed, s.tokens.len());
+            assert!(computed < known, "{computed} computed of {known}");
+            assert!(computed <= room, "{computed} computed in {room}");
+            for (i, &page) in s.pages.iter().enumerate() {
+                owners[page as usize] += 1;
+                assert!(!s.pages[..i].contains(&page), "page {page} twice");
+            }
         }
-        assert!(
-            self.waiting.iter().all(|s| s.pages.is_empty()),
-            "who waits owns nothing"
-        );
+        for s in self.running() {
+            let promised = s.gap() == 1 || s.pages.len() >= pages_for(s.tokens.len() + 1);
+            assert!(promised, "{:?} has pages for what it will draw", s.id);
+        }
+        for s in self.waiting() {
+            assert!(s.pages.is_empty(), "who waits owns nothing");
+        }
+        let pool = self.pages.pool();
+        for (page, &owners) in owners.iter().enumerate() {
+            assert_eq!(pool.owners(page as u32), owners, "owners of page {page}");
+        }
+        let seats: usize = self.running().map(Sequence::width).sum();
+        assert!(seats <= self.limits.max_running, "{seats} sequences run");
     }
 
-    /// The pool, for those who evaluate texts beside the queue.
-    pub fn pool(&mut self) -> &mut PagePool {
-        &mut self.pool
+    /// The pages, for those who evaluate texts beside the queue.
+    pub fn pages(&mut self) -> &mut Pages {
+        &mut self.pages
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::print_stdout, reason = "tests tell what they tried")]
+#[path = "simulation.rs"]
+mod simulation;

@@ -38,7 +38,7 @@ impl Engine {
         let mut pages = Vec::new();
         let grown = self
             .scheduler
-            .pool()
+            .pages()
             .extend(&mut pages, room.div_ceil(PAGE_SIZE));
         assert!(grown, "an idle pool holds any sequence of servable length");
         Ok(Trial {
@@ -95,18 +95,20 @@ impl Trial<'_> {
                 first_position: self.len,
                 pages: &self.pages,
                 head_rows: if is_last {
-                    HeadRows::Last
+                    HeadRows::Last(1)
                 } else {
                     HeadRows::None
                 },
             };
             let row = Row {
                 sampling: &greedy,
+                seed: 0,
                 window: &[],
                 position: end,
                 logprobs: 0,
             };
             let batch = Batch {
+                copies: &[],
                 spans: vec![span],
                 rows: is_last.then_some(row).into_iter().collect(),
             };
@@ -135,8 +137,6 @@ impl Trial<'_> {
 
 impl Drop for Trial<'_> {
     fn drop(&mut self) {
-        for &page in self.pages.iter().rev() {
-            self.engine.scheduler.pool().release(page);
-        }
+        self.engine.scheduler.pages().release(&self.pages);
     }
 }

@@ -75,6 +75,19 @@ pub struct KvSlab {
     pub v: Tensor,
 }
 
+impl KvSlab {
+    /// One page of `tensor`, which is the slab's `k` or `v`: `[num_kv_heads, 16, head_dim]`.
+    pub fn page(&self, tensor: &Tensor, page: PageId) -> Tensor {
+        let dims = &tensor.shape()[1..];
+        let bytes = Tensor::bytes_for(tensor.dtype(), dims);
+        tensor.window(
+            u64::from(page - self.first_page) * bytes,
+            tensor.dtype(),
+            dims,
+        )
+    }
+}
+
 /// Keys and values of all layers.
 pub struct KvCache {
     geometry: PageGeometry,

@@ -19,13 +19,16 @@
 //! by one workgroup from one slab: hence the rule of [`pool`], *the 16 pages of a split lie in one
 //! slab*.
 //!
-//! Nobody writes to a page that has two owners: sharing is for full pages, and a sequence that
-//! would write into a shared page copies it first.
+//! Nobody writes to a page that has two owners. Full pages are found again by what is in them
+//! ([`prefix`]) and shared; a sequence that would write into a shared page copies it first.
 
 pub mod cache;
+pub mod pages;
 pub mod pool;
+pub mod prefix;
 
 pub use cache::{KvCache, KvFormat, KvSlab};
+pub use pages::Pages;
 pub use pool::PagePool;
 
 /// Tokens of a page.

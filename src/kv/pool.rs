@@ -1,4 +1,14 @@
-//! Who owns which page: a free list per slab and a count of owners per page. Pure; no device.
+//! Who owns which page: a free list per slab, a count of owners per page, and pages that nobody owns
+//! but that are kept for whoever asks for the same tokens. Pure; no device.
+//!
+//! ```text
+//!            extend                      keep, and the last owner leaves
+//!   free ------------> owned (1, 2, ..) --------------------------------> idle
+//!     ^                  |    ^                                           |  |
+//!     +------------------+    +--------------- share ---------------------+  |
+//!     |   the last owner leaves                                              |
+//!     +------------------------- evict: least recently left first -----------+
+//! ```
 //!
 //! The rule of placement: the pages of a split (16 in a row of a page table, from a multiple of 16
 //! on) lie in one slab. So a table that ends inside a split goes on in that split's slab, even when
@@ -9,8 +19,10 @@
 //! as it does when none are.
 
 use super::{PageGeometry, PageId, SPLIT_PAGES};
+use crate::planted::{Fault, planted};
+use std::collections::BTreeMap;
 
-/// Free pages and owners. Everything that holds a page (a sequence, a cached prefix) counts once.
+/// Free pages, idle pages, and owners. Everything that holds a page counts once as its owner.
 #[derive(Clone, Debug)]
 pub struct PagePool {
     geometry: PageGeometry,
@@ -18,19 +30,33 @@ pub struct PagePool {
     free: Vec<Vec<PageId>>,
     owners: Vec<u32>,
     num_free: usize,
+    /// Pages that stay when nobody owns them any more.
+    kept: Vec<bool>,
+    /// Per slab the idle ones, by the moment in which they were left.
+    idle: Vec<BTreeMap<u64, PageId>>,
+    left_at: Vec<u64>,
+    num_idle: usize,
+    clock: u64,
+    evicted: Vec<PageId>,
 }
 
 impl PagePool {
     /// All pages free.
     pub fn new(geometry: PageGeometry) -> PagePool {
-        let free = (0..geometry.num_slabs())
+        let free: Vec<Vec<PageId>> = (0..geometry.num_slabs())
             .map(|slab| geometry.pages_of(slab).rev().collect())
             .collect();
         PagePool {
-            geometry,
+            idle: vec![BTreeMap::new(); free.len()],
             free,
             owners: vec![0; geometry.num_pages],
             num_free: geometry.num_pages,
+            kept: vec![false; geometry.num_pages],
+            left_at: vec![0; geometry.num_pages],
+            num_idle: 0,
+            clock: 0,
+            evicted: Vec::new(),
+            geometry,
         }
     }
 
@@ -39,14 +65,19 @@ impl PagePool {
         self.geometry
     }
 
-    /// Pages without an owner.
+    /// Pages that nobody owns and nothing is kept in.
     pub fn num_free(&self) -> usize {
         self.num_free
     }
 
+    /// Pages that nobody owns and whose content is kept: they can be had, too.
+    pub fn num_idle(&self) -> usize {
+        self.num_idle
+    }
+
     /// Pages with one or more owners.
     pub fn num_used(&self) -> usize {
-        self.geometry.num_pages - self.num_free
+        self.geometry.num_pages - self.num_free - self.num_idle
     }
 
     /// Owners of `page`; a page with more than one may not be written.
@@ -55,97 +86,199 @@ impl PagePool {
     }
 
     /// Appends `count` pages to `table`, each with one owner: all of them, or none and `false`.
-    /// `table` holds the sequence's pages from position 0 on.
+    /// `table` holds the sequence's pages from position 0 on. Idle pages are evicted where free ones
+    /// are too few; [`PagePool::take_evicted`] tells which.
     pub fn extend(&mut self, table: &mut Vec<PageId>, count: usize) -> bool {
-        let before = table.len();
-        while table.len() < before + count {
-            let in_split = table.len() % SPLIT_PAGES;
-            let wanted = (SPLIT_PAGES - in_split).min(before + count - table.len());
-            let slab = match table.last() {
-                Some(&last) if in_split > 0 => self.geometry.slab_of(last),
-                _ => self.roomiest(),
-            };
-            if self.free.get(slab).map_or(0, Vec::len) < wanted {
-                // given back in reverse, the free list is as it was
-                for page in table.drain(before..).rev() {
-                    self.release(page);
-                }
-                return false;
-            }
-            for _ in 0..wanted {
+        let Some(shares) = self.shares(table, count) else {
+            return false;
+        };
+        for (slab, count) in shares {
+            for _ in 0..count {
                 table.push(self.take(slab));
             }
         }
         true
     }
 
-    /// One more owner for a page that has one.
+    /// Whether [`PagePool::extend`] would succeed.
+    pub fn can_extend(&self, table: &[PageId], count: usize) -> bool {
+        self.shares(table, count).is_some()
+    }
+
+    /// The slab that the next page of `table` has to come from; `None` where any will do.
+    pub fn slab_of_next(&self, table: &[PageId]) -> Option<usize> {
+        let last = table
+            .last()
+            .filter(|_| !table.len().is_multiple_of(SPLIT_PAGES));
+        last.map(|&page| self.geometry.slab_of(page))
+    }
+
+    /// A page of the slab of `page`, with one owner, to take its place in a table.
+    pub fn take_beside(&mut self, page: PageId) -> Option<PageId> {
+        let slab = self.geometry.slab_of(page);
+        (self.free[slab].len() + self.idle[slab].len() > 0).then(|| self.take(slab))
+    }
+
+    /// From which slabs `count` more pages of `table` would come, in order.
+    fn shares(&self, table: &[PageId], count: usize) -> Option<Vec<(usize, usize)>> {
+        let mut shares: Vec<(usize, usize)> = Vec::new();
+        let mut last_slab = table.last().map(|&page| self.geometry.slab_of(page));
+        let mut taken = vec![0; self.free.len()];
+        let mut len = table.len();
+        while len < table.len() + count {
+            let in_split = len % SPLIT_PAGES;
+            let wanted = (SPLIT_PAGES - in_split).min(table.len() + count - len);
+            let slab = match last_slab {
+                Some(slab) if in_split > 0 => slab,
+                _ => self.roomiest(&taken)?,
+            };
+            if self.free[slab].len() + self.idle[slab].len() < taken[slab] + wanted {
+                return None;
+            }
+            taken[slab] += wanted;
+            shares.push((slab, wanted));
+            (last_slab, len) = (Some(slab), len + wanted);
+        }
+        Some(shares)
+    }
+
+    /// The slab with the most free pages, the first of equals; where those are too few for a whole
+    /// split, the one with the most that can be had.
+    fn roomiest(&self, taken: &[usize]) -> Option<usize> {
+        let first_of_most = |room: &dyn Fn(usize) -> usize| {
+            (0..self.free.len())
+                .rev()
+                .max_by_key(|&slab| room(slab).saturating_sub(taken[slab]))
+        };
+        let free = |slab: usize| self.free[slab].len();
+        let slab = first_of_most(&free)?;
+        if free(slab) >= taken[slab] + SPLIT_PAGES {
+            return Some(slab);
+        }
+        first_of_most(&|slab| free(slab) + self.idle[slab].len())
+    }
+
+    /// One more owner for a page that has one, or is kept.
     ///
     /// # Panics
     /// When the page is free: that is a bug of the caller.
     pub fn share(&mut self, page: PageId) {
-        let owners = &mut self.owners[page as usize];
-        assert!(*owners > 0, "page {page} is free and cannot be shared");
-        *owners += 1;
+        let at = page as usize;
+        if self.owners[at] == 0 {
+            assert!(self.kept[at], "page {page} is free and cannot be shared");
+            let slab = self.geometry.slab_of(page);
+            assert_eq!(self.idle[slab].remove(&self.left_at[at]), Some(page));
+            self.num_idle -= 1;
+        }
+        self.owners[at] += 1;
     }
 
-    /// One owner less; the page is free when that was the last.
+    /// One owner less. After the last one the page is free, or idle if it is kept.
     ///
     /// # Panics
-    /// When the page is free: that is a bug of the caller.
+    /// When the page has none: that is a bug of the caller.
     pub fn release(&mut self, page: PageId) {
-        let owners = &mut self.owners[page as usize];
-        assert!(*owners > 0, "page {page} is free and cannot be released");
-        *owners -= 1;
-        if *owners == 0 {
-            self.free[self.geometry.slab_of(page)].push(page);
+        let (at, slab) = (page as usize, self.geometry.slab_of(page));
+        assert!(
+            self.owners[at] > 0,
+            "page {page} has no owner and cannot be released"
+        );
+        self.owners[at] -= 1;
+        if self.owners[at] > 0 && !(planted(Fault::SharedIsFree) && self.owners[at] == 1) {
+            return;
+        }
+        if self.kept[at] {
+            self.clock += 1;
+            self.left_at[at] = self.clock;
+            self.idle[slab].insert(self.clock, page);
+            self.num_idle += 1;
+        } else {
+            self.free[slab].push(page);
             self.num_free += 1;
         }
     }
 
-    /// Asserts what must always hold: a page is free or owned, and in its own slab's list once.
+    /// From now on the page becomes idle, not free, when its last owner leaves.
+    ///
+    /// # Panics
+    /// When it has no owner.
+    pub fn keep(&mut self, page: PageId) {
+        assert!(self.owners(page) > 0, "page {page} has no owner");
+        self.kept[page as usize] = true;
+    }
+
+    /// Whether its content is kept.
+    pub fn is_kept(&self, page: PageId) -> bool {
+        self.kept[page as usize]
+    }
+
+    /// What is kept in `page` is worth nothing any more: an idle page is free.
+    pub fn unkeep(&mut self, page: PageId) {
+        let (at, slab) = (page as usize, self.geometry.slab_of(page));
+        if std::mem::take(&mut self.kept[at]) && self.owners[at] == 0 {
+            self.idle[slab].remove(&self.left_at[at]);
+            self.num_idle -= 1;
+            self.free[slab].push(page);
+            self.num_free += 1;
+        }
+    }
+
+    /// Idle pages that were given to others since this was last asked.
+    pub fn take_evicted(&mut self) -> Vec<PageId> {
+        std::mem::take(&mut self.evicted)
+    }
+
+    fn take(&mut self, slab: usize) -> PageId {
+        if self.free[slab].is_empty() || planted(Fault::EvictOwned) {
+            self.evict(slab);
+        }
+        let page = self.free[slab].pop().expect("shares looked at the room");
+        self.owners[page as usize] = 1;
+        self.num_free -= 1;
+        page
+    }
+
+    fn evict(&mut self, slab: usize) {
+        if planted(Fault::EvictOwned)
+            && let Some(page) = self.geometry.pages_of(slab).find(|&p| self.owners(p) == 1)
+        {
+            self.owners[page as usize] = 0;
+            self.free[slab].push(page);
+            self.num_free += 1;
+            return;
+        }
+        if let Some((_, page)) = self.idle[slab].pop_first() {
+            self.num_idle -= 1;
+            self.kept[page as usize] = false;
+            self.free[slab].push(page);
+            self.num_free += 1;
+            self.evicted.push(page);
+        }
+    }
+
+    /// Asserts what must always hold: a page is free, idle or owned, and in its own slab's list once.
     ///
     /// # Panics
     /// When it does not.
     pub fn check(&self) {
-        let mut listed = vec![false; self.geometry.num_pages];
-        for (slab, pages) in self.free.iter().enumerate() {
-            for &page in pages {
-                assert!(
-                    self.geometry.pages_of(slab).contains(&page),
-                    "page {page} is in the list of slab {slab}"
-                );
-                assert!(!listed[page as usize], "page {page} is listed twice");
-                listed[page as usize] = true;
+        let mut listed = vec![0; self.geometry.num_pages];
+        for slab in 0..self.free.len() {
+            for &page in self.free[slab].iter().chain(self.idle[slab].values()) {
+                let own = self.geometry.pages_of(slab);
+                assert!(own.contains(&page), "page {page} in a list of slab {slab}");
+                listed[page as usize] += 1;
+            }
+            for &page in self.idle[slab].values() {
+                assert!(self.kept[page as usize], "page {page} is idle, not kept");
             }
         }
         for (page, (&owners, &listed)) in self.owners.iter().zip(&listed).enumerate() {
-            assert_eq!(
-                owners == 0,
-                listed,
-                "page {page} has {owners} owners, free: {listed}"
-            );
+            let expected = usize::from(owners == 0);
+            assert_eq!(listed, expected, "page {page} has {owners} owners");
         }
-        let num_listed: usize = self.free.iter().map(Vec::len).sum();
-        assert_eq!(num_listed, self.num_free, "free pages");
-    }
-
-    /// The slab with the most free pages, the first of equals.
-    fn roomiest(&self) -> usize {
-        let mut best = 0;
-        for slab in 1..self.free.len() {
-            if self.free[slab].len() > self.free[best].len() {
-                best = slab;
-            }
-        }
-        best
-    }
-
-    fn take(&mut self, slab: usize) -> PageId {
-        let page = self.free[slab].pop().expect("extend looked at the length");
-        self.owners[page as usize] = 1;
-        self.num_free -= 1;
-        page
+        let num_free: usize = self.free.iter().map(Vec::len).sum();
+        let num_idle: usize = self.idle.iter().map(BTreeMap::len).sum();
+        assert_eq!((num_free, num_idle), (self.num_free, self.num_idle));
     }
 }
 
@@ -231,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is free and cannot be released")]
+    #[should_panic(expected = "has no owner and cannot be released")]
     fn releasing_a_free_page_is_a_bug() {
         pool(16, 16).release(3);
     }

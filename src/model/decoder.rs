@@ -25,7 +25,7 @@ use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
 use crate::kernels::{
     Tuning, attention_coop, attention_merge, embedding, gather_rows, halve, pack, rope,
 };
-use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
+use crate::kv::{KvCache, KvFormat, KvSlab, PageId, pages_for};
 use crate::quant::Weights;
 use std::sync::Arc;
 
@@ -41,6 +41,8 @@ pub struct DecoderOptions {
     pub max_model_len: usize,
     /// Tokens a step may compute.
     pub max_batched_tokens: usize,
+    /// Sequences that may run at a time.
+    pub max_running: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
     /// How kernels divide their work, and who chose it.
@@ -153,6 +155,12 @@ impl Decoder {
         self.scratch.logits.shape()[0]
     }
 
+    /// Sequences that a step can hold: each may need a row of logits, a token, and a page table.
+    pub fn max_running(&self) -> usize {
+        let most = self.options.max_running.min(self.max_head_rows());
+        most.min(self.max_batched_tokens())
+    }
+
     /// Bytes of activations and metadata.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch.all().map(|t| t.size_bytes()).sum()
@@ -248,7 +256,7 @@ impl Decoder {
         }
         if step.head_rows > 0 {
             // where every token gets logits its rows are in order already
-            let act = if step.head_rows == n {
+            let act = if step.head_in_order {
                 &s.act
             } else {
                 let (at, rows) = (step.head_rows_at, step.head_rows);
@@ -259,6 +267,25 @@ impl Decoder {
             matmul::record(rec, tuning, head, act, step.head_rows, Some(norm), out);
         }
         Ok(())
+    }
+
+    /// Records a copy of a page's keys and values in every layer, before the step that writes to it. By
+    /// way of a tensor of its own: a buffer cannot be copied within itself.
+    ///
+    /// # Panics
+    /// When the pages are in different slabs: a page takes the place of its original within a split.
+    pub fn copy_page(&mut self, from: PageId, to: PageId) {
+        let slab_of = |page| self.kv.geometry().slab_of(page);
+        let slab = slab_of(from);
+        assert_eq!(slab, slab_of(to), "a copy of page {from} in page {to}");
+        let between = &self.scratch.copied_page;
+        for layer in 0..self.config.num_layers {
+            let slab = &self.kv.layer(layer)[slab];
+            for tensor in [&slab.k, &slab.v] {
+                self.recorder.copy(&slab.page(tensor, from), between);
+                self.recorder.copy(between, &slab.page(tensor, to));
+            }
+        }
     }
 
     /// `[max_head_rows, vocab_size]`.

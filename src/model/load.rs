@@ -23,6 +23,8 @@ const DEFAULT_CONTEXT: usize = 8192;
 const MAX_CONTEXT: usize = 1 << 24;
 /// Tokens of a step when nothing is asked for.
 const DEFAULT_BATCHED_TOKENS: usize = 512;
+/// Requests at a time when nothing is asked for.
+const DEFAULT_RUNNING: usize = 16;
 /// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
 const SOFTWARE_BATCHED_TOKENS: usize = 128;
 
@@ -39,6 +41,8 @@ pub struct LoadOptions {
     pub ctx_size: Option<usize>,
     /// Tokens a step may compute.
     pub batch_size: Option<usize>,
+    /// Requests that may be computed at a time; they share the cache.
+    pub max_running: usize,
     /// How activations are passed from kernel to kernel; `None` takes the faster way on this adapter
     /// where `autotune` measures it, else f32. Part of the numerics.
     pub activations: Option<Activations>,
@@ -61,6 +65,7 @@ impl Default for LoadOptions {
             kv_format: KvFormat::default(),
             ctx_size: None,
             batch_size: None,
+            max_running: DEFAULT_RUNNING,
             activations: None,
             lanes: None,
             numerics: Numerics::default(),
@@ -219,6 +224,7 @@ fn sizes(
     }
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
     Ok(DecoderOptions {
+        max_running: options.max_running.max(1),
         max_model_len,
         max_batched_tokens: options
             .batch_size

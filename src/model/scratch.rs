@@ -9,7 +9,7 @@ use crate::kernels::attention::AttentionShape;
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::splits_for;
 use crate::kernels::halve;
-use crate::kv::pages_for;
+use crate::kv::{PAGE_SIZE, pages_for};
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
 const MAX_HEAD_ROWS: usize = 64;
@@ -39,6 +39,8 @@ pub(super) struct Scratch {
     /// Rows of `act` that get logits, where not all do.
     pub act_head: Tensor,
     pub logits: Tensor,
+    /// A page of keys or values on its way from one place to another.
+    pub copied_page: Tensor,
 }
 
 pub(super) fn attention_shape(config: &Config) -> AttentionShape {
@@ -98,8 +100,10 @@ impl Scratch {
         let slots = ((room(32 << 20) / slot_bytes) as usize)
             .min(n * token_slots)
             .max(token_slots);
+        // its page table, and what penalties look back at
+        let of_sequence = pages_for(options.max_model_len) + 3 * options.max_model_len;
         let meta_words =
-            n * (8 + config.head_dim) + 2 * pages_for(options.max_model_len) + 16 * slots;
+            n * (16 + config.head_dim) + options.max_running * of_sequence + 16 * slots;
         Ok(Scratch {
             meta: gpu.tensor(
                 "step metadata",
@@ -132,6 +136,11 @@ impl Scratch {
                 .transpose()?,
             act_head: act("head activations", head_rows, config.hidden_size)?,
             logits: f32("logits", head_rows, config.vocab_size)?,
+            copied_page: gpu.tensor(
+                "copied page",
+                options.kv_format.dtype(),
+                &[config.num_kv_heads, PAGE_SIZE, config.head_dim],
+            )?,
         })
     }
 
@@ -146,6 +155,7 @@ impl Scratch {
             &self.act_gated,
             &self.act_head,
             &self.logits,
+            &self.copied_page,
         ];
         let perhaps = [&self.qkv, &self.attended, &self.halves];
         always.into_iter().chain(perhaps.into_iter().flatten())

@@ -25,8 +25,8 @@ pub struct Span<'a> {
 pub enum HeadRows {
     /// None: more of the sequence follows in another step.
     None,
-    /// The last one.
-    Last,
+    /// The last one, in so many rows: each is drawn from on its own.
+    Last(usize),
     /// All of them.
     All,
 }
@@ -45,6 +45,8 @@ pub struct Step {
     pub head_rows_at: usize,
     /// How many get logits.
     pub head_rows: usize,
+    /// Every token gets logits once, so that nothing has to be gathered.
+    pub head_in_order: bool,
     /// Who attends to what: rounds that share the partial results, one after another.
     pub attention: Vec<AttentionRound>,
 }
@@ -87,17 +89,20 @@ impl Step {
         let mut first_row = 0;
         for span in spans {
             let rows = first_row..first_row + span.tokens.len();
-            words.extend(
-                match span.head_rows {
-                    HeadRows::None => rows.end..rows.end,
-                    HeadRows::Last => rows.end - 1..rows.end,
-                    HeadRows::All => rows.clone(),
+            match span.head_rows {
+                HeadRows::None => {}
+                HeadRows::Last(count) => {
+                    words.extend(std::iter::repeat_n(rows.end as u32 - 1, count));
                 }
-                .map(|row| row as u32),
-            );
+                HeadRows::All => words.extend(rows.clone().map(|row| row as u32)),
+            }
             first_row = rows.end;
         }
         let head_rows = words.len() - head_rows_at;
+        let head_in_order = words[head_rows_at..]
+            .iter()
+            .copied()
+            .eq(0..num_tokens as u32);
         let attention = push_attention(spans, limits, &mut words);
         Step {
             words,
@@ -106,6 +111,7 @@ impl Step {
             rope_rows: RopeRows { slots_at, rope_at },
             head_rows_at,
             head_rows,
+            head_in_order,
             attention,
         }
     }

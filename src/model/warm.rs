@@ -55,7 +55,7 @@ fn first_steps(
             tokens: &vec![0; num_tokens],
             first_position: 0,
             pages: &pages,
-            head_rows: HeadRows::Last,
+            head_rows: HeadRows::Last(1),
         };
         let step = decoder.step(&[span]);
         record(decoder, step)?;

@@ -96,7 +96,7 @@ impl Bench {
             tokens,
             first_position: 0,
             pages: &self.pages,
-            head_rows: HeadRows::Last,
+            head_rows: HeadRows::Last(1),
         };
         bits(&self.runner.logits(&[span]).unwrap())
     }

@@ -130,7 +130,7 @@ fn nan_in_pages_of_others_changes_no_bit() {
                     tokens: &text[start..start + len],
                     first_position: start,
                     pages: &pages[..pages_for(start + len)],
-                    head_rows: HeadRows::Last,
+                    head_rows: HeadRows::Last(1),
                 };
                 rows.push(bits(&runner.logits(&[span]).unwrap()));
                 start += len;

@@ -73,8 +73,7 @@ pub fn request(tokens: &[u32], max_tokens: usize, sampling: Sampling) -> Request
         tokens: tokens.to_vec(),
         sampling,
         max_tokens,
-        end_tokens: Vec::new(),
-        logprobs: 0,
+        ..Request::default()
     }
 }
 

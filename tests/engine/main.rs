@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod batching;
 mod sampling;
 mod scheduler;
 mod thread;

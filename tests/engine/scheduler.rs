@@ -4,18 +4,19 @@ use super::common::request;
 use nelumbo::Error;
 use nelumbo::engine::scheduler::{Chunk, Sampled};
 use nelumbo::engine::{Event, FinishReason, Limits, RequestId, Sampling, Scheduler};
-use nelumbo::kv::{PAGE_SIZE, PageGeometry, PagePool, pages_for};
+use nelumbo::kv::{PAGE_SIZE, PageGeometry, Pages, pages_for};
 
 const BUDGET: usize = 10;
 
-/// 8 pages, 100 tokens a sequence, 10 tokens a step, 3 who wait.
+/// 8 pages, 100 tokens a sequence, 10 tokens a step, one who runs and 3 who wait.
 fn scheduler() -> Scheduler {
     let limits = Limits {
         max_batched_tokens: BUDGET,
+        max_running: 1,
         max_model_len: 100,
         max_waiting: 3,
     };
-    Scheduler::new(limits, PagePool::new(PageGeometry::new(8, 16)))
+    Scheduler::new(limits, Pages::new(PageGeometry::new(8, 16), false), b"")
 }
 
 fn submit(scheduler: &mut Scheduler, prompt_len: usize, max_tokens: usize) -> RequestId {
@@ -26,11 +27,11 @@ fn submit(scheduler: &mut Scheduler, prompt_len: usize, max_tokens: usize) -> Re
 
 /// One step: its chunk, and its events when `token` is what is sampled.
 fn step(scheduler: &mut Scheduler, token: u32) -> (Chunk, Vec<Event>) {
-    let plan = scheduler.plan_step();
+    let plan = scheduler.plan_step(usize::MAX);
     let [chunk] = plan.chunks[..] else {
         panic!("{plan:?}");
     };
-    let sampled = chunk.samples.then(|| Sampled {
+    let sampled = (chunk.draws > 0).then(|| Sampled {
         token,
         top_logprobs: Vec::new(),
     });
@@ -41,7 +42,7 @@ fn step(scheduler: &mut Scheduler, token: u32) -> (Chunk, Vec<Event>) {
 }
 
 fn used(scheduler: &mut Scheduler) -> usize {
-    scheduler.pool().num_used()
+    scheduler.pages().pool().num_used()
 }
 
 fn finished(id: RequestId, reason: FinishReason) -> Event {
@@ -70,7 +71,7 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 id,
                 start: computed,
                 len,
-                samples,
+                draws: usize::from(samples),
             };
             assert_eq!(chunk, expected, "prompt of {prompt_len}");
             assert_eq!(
@@ -82,7 +83,8 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 }
             );
             computed += len;
-            assert_eq!(used(&mut s), pages_for(computed));
+            // from the first step on: the prompt's, and that of the token to be drawn
+            assert_eq!(used(&mut s), pages_for(prompt_len + 1));
         }
         // from here on one token a step
         let (chunk, events) = step(&mut s, 8);
@@ -92,19 +94,19 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 id,
                 start: computed,
                 len: 1,
-                samples: true
+                draws: 1
             }
         );
         assert_eq!(events, [token(id, 8)]);
         let (_, events) = step(&mut s, 9);
         assert_eq!(events, [token(id, 9), finished(id, FinishReason::Length)]);
-        assert!(s.is_idle() && s.plan_step().is_empty());
+        assert!(s.is_idle() && s.plan_step(usize::MAX).is_empty());
         assert_eq!(used(&mut s), 0);
     }
 }
 
 #[test]
-fn a_page_is_taken_when_its_first_token_is_computed() {
+fn an_answer_takes_a_page_when_the_first_token_of_it_is_computed() {
     let mut s = scheduler();
     let id = submit(&mut s, PAGE_SIZE - 1, 40);
     for _ in 0..2 {
@@ -113,7 +115,8 @@ fn a_page_is_taken_when_its_first_token_is_computed() {
     for computed in PAGE_SIZE..3 * PAGE_SIZE {
         let (chunk, _) = step(&mut s, 1);
         assert_eq!(chunk.start + 1, computed);
-        assert_eq!(used(&mut s), pages_for(computed), "{computed} tokens");
+        let promised = computed.max(PAGE_SIZE);
+        assert_eq!(used(&mut s), pages_for(promised), "{computed} tokens");
     }
     let sequence = s.sequence(id);
     assert_eq!(sequence.num_computed + 1, sequence.tokens.len());
@@ -167,7 +170,7 @@ fn the_context_ends_an_answer() {
     assert_eq!(events, expected);
     // fewer pages than the limit on a sequence: the pages count
     let limits = *scheduler().limits();
-    let s = Scheduler::new(limits, PagePool::new(PageGeometry::new(3, 16)));
+    let s = Scheduler::new(limits, Pages::new(PageGeometry::new(3, 16), false), b"");
     assert_eq!(s.servable_len(), 3 * PAGE_SIZE);
 }
 
@@ -243,7 +246,7 @@ fn giving_up_ends_all_requests_and_frees_all_pages() {
     let mut s = scheduler();
     let ids = [30, 2, 2].map(|len| submit(&mut s, len, 5));
     step(&mut s, 1);
-    let plan = s.plan_step();
+    let plan = s.plan_step(usize::MAX);
     assert!(!plan.is_empty() && used(&mut s) > 0);
     let events = s.abandon();
     let expected = ids.map(|id| finished(id, FinishReason::Cancelled));

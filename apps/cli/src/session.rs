@@ -246,6 +246,7 @@ impl Session {
                 self.texts.end_tokens.clone()
             },
             logprobs: options.logprobs.unwrap_or(0),
+            ..Request::default()
         };
         let mut stream = Events(self.engine.generate(request)?);
         let vocabulary = Words(&self.texts.tokenizer);

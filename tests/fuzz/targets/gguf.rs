@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[path = "../../faults/tiny_llama.rs"]
-#[allow(dead_code, reason = "shared with the tests that damage it on purpose")]
 mod tiny_llama;
 
 pub const TARGET: Target = Target {

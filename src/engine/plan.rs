@@ -1,0 +1,281 @@
+//! Which tokens the next step computes: decodes first, then prompts, oldest first, then whoever waits.
+//!
+//! Pages are promised before they are needed: a sequence is admitted with pages for all its known
+//! tokens and the one that it will draw, all or nothing, and takes one more each time it has filled
+//! the last. When there is none, the youngest gives up its own and is computed again later, from what
+//! the prefix cache still has of it. The oldest never does, so every request comes to its end.
+
+use super::request::RequestId;
+use super::scheduler::Scheduler;
+use super::sequence::Rank;
+use crate::kv::pages::PageCopy;
+use crate::kv::prefix::Chain;
+use crate::kv::{PAGE_SIZE, PageId, SPLIT_PAGES, pages_for};
+use crate::planted::{Fault, planted};
+
+/// After so many preemptions others are preempted instead, where there are any.
+pub const PROTECTED_AFTER: usize = 3;
+
+/// Tokens `start .. start + len` of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Whose.
+    pub id: RequestId,
+    /// The first token's position.
+    pub start: usize,
+    /// How many, at least 1.
+    pub len: usize,
+    /// How many tokens are drawn after the last one: none where more of the sequence follows, one for
+    /// each sequence that goes on from here where the known tokens end.
+    pub draws: usize,
+}
+
+/// What a step computes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepPlan {
+    /// In the order of the batch.
+    pub chunks: Vec<Chunk>,
+    /// Pages to be copied before anything is written: no page is in two of them.
+    pub copies: Vec<PageCopy>,
+    /// Who lost their pages to others.
+    pub preempted: Vec<RequestId>,
+}
+
+impl StepPlan {
+    /// Nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Tokens of all chunks.
+    pub fn num_tokens(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len).sum()
+    }
+}
+
+impl Scheduler {
+    /// The next step, with pages for it. While somebody decodes, prompts get at most `prompt_tokens` of
+    /// it, so that nobody waits long for the next token; at least 1.
+    pub fn plan_step(&mut self, prompt_tokens: usize) -> StepPlan {
+        let mut plan = StepPlan::default();
+        self.make_way(&mut plan);
+        let made_way = plan.preempted.len();
+        let mut budget = self.limits().max_batched_tokens;
+        self.plan_decodes(&mut plan, &mut budget);
+        if !plan.is_empty() {
+            budget = budget.min(prompt_tokens.max(1));
+        }
+        for rank in self.running_ranks() {
+            let sequence = &self.sequences[&self.running[&rank]];
+            if sequence.gap() > 1 {
+                let (id, start, end) = (sequence.id, sequence.num_computed, sequence.tokens.len());
+                self.push_chunk(&mut plan, id, start, end.min(start + budget), &mut budget);
+            }
+        }
+        // pages that somebody who runs was in need of are not for others
+        if plan.preempted.len() == made_way || plan.is_empty() {
+            self.admit(&mut plan, &mut budget);
+        }
+        plan
+    }
+
+    fn running_ranks(&self) -> Vec<Rank> {
+        self.running.keys().copied().collect()
+    }
+
+    /// Whoever has been computed up to the last token gets another, oldest first.
+    fn plan_decodes(&mut self, plan: &mut StepPlan, budget: &mut usize) {
+        for rank in self.running_ranks() {
+            let Some(&id) = self.running.get(&rank) else {
+                continue; // preempted for somebody older
+            };
+            let (start, end) = (
+                self.sequences[&id].num_computed,
+                self.sequences[&id].tokens.len(),
+            );
+            if end - start > 1 {
+                continue;
+            }
+            while !self.reserve(id, end, plan) {
+                let victim = self.victim(rank, start);
+                self.preempt(victim, plan);
+                if victim == id {
+                    break;
+                }
+            }
+            if self.running.contains_key(&rank) {
+                self.push_chunk(plan, id, start, end, budget);
+            }
+        }
+    }
+
+    fn reserve(&mut self, id: RequestId, end: usize, plan: &mut StepPlan) -> bool {
+        let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+        let (start, table) = (sequence.num_computed, &mut sequence.pages);
+        self.pages.reserve(table, start, end, &mut plan.copies)
+    }
+
+    fn push_chunk(
+        &mut self,
+        plan: &mut StepPlan,
+        id: RequestId,
+        start: usize,
+        end: usize,
+        budget: &mut usize,
+    ) {
+        if end == start {
+            return; // nothing of the budget is left
+        }
+        let sequence = &self.sequences[&id];
+        let draws = if end == sequence.tokens.len() {
+            sequence.width()
+        } else {
+            0
+        };
+        let len = end - start;
+        *budget -= len;
+        plan.chunks.push(Chunk {
+            id,
+            start,
+            len,
+            draws,
+        });
+        if planted(Fault::PublishEarly) {
+            let sequence = self.sequences.get_mut(&id).expect("as above");
+            let (tokens, table) = (&sequence.tokens, &sequence.pages);
+            self.pages.publish(&mut sequence.chain, tokens, end, table);
+        }
+    }
+
+    /// Who gives its pages up for `needy`: the youngest that is not older, and has not done so too
+    /// often. The oldest of all does not, unless there is no page of others where it needs one: then it
+    /// begins again elsewhere.
+    fn victim(&self, needy: Rank, start: usize) -> RequestId {
+        let (oldest, own) = (self.running.keys().next(), self.running[&needy]);
+        let (pool, table) = (self.pages.pool(), &self.sequences[&own].pages);
+        let geometry = pool.geometry();
+        // a page that is to be copied comes from its own slab, any other from that of its split
+        let slab = match table.get(start / PAGE_SIZE) {
+            Some(&shared) => Some(geometry.slab_of(shared)),
+            None => pool.slab_of_next(table),
+        };
+        let helps = |id: &RequestId| {
+            let pages = &self.sequences[id].pages;
+            let there = |&page: &PageId| slab.is_none_or(|slab| geometry.slab_of(page) == slab);
+            *id == own || pages.iter().any(there)
+        };
+        let candidates = || {
+            let younger = self.running.range(needy..).rev();
+            let younger = younger.filter(move |(rank, _)| Some(*rank) != oldest);
+            younger.map(|(_, &id)| id).filter(helps)
+        };
+        candidates()
+            .find(|id| self.sequences[id].counts.preemptions < PROTECTED_AFTER)
+            .or_else(|| candidates().next())
+            .unwrap_or(own)
+    }
+
+    /// Takes a running sequence's pages and puts it back into the queue, where it came from.
+    fn preempt(&mut self, id: RequestId, plan: &mut StepPlan) {
+        let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+        self.running.remove(&sequence.rank());
+        self.pages.release(&std::mem::take(&mut sequence.pages));
+        if !planted(Fault::StaleComputed) {
+            sequence.num_computed = 0;
+        }
+        sequence.counts.preemptions += 1;
+        if planted(Fault::RequeueLast) {
+            self.next_id += 1;
+            sequence.arrival = self.next_id;
+        }
+        self.waiting.insert(sequence.rank(), id);
+        plan.preempted.push(id);
+    }
+
+    /// Where the first in the queue has a higher priority than somebody who runs and no room, the last
+    /// of those who run gives its own up.
+    fn make_way(&mut self, plan: &mut StepPlan) {
+        while let (Some((&first, &id)), Some((&last, &victim))) = (
+            self.waiting.first_key_value(),
+            self.running.last_key_value(),
+        ) {
+            if first.0 >= last.0 || self.has_room(id) {
+                return;
+            }
+            self.preempt(victim, plan);
+        }
+    }
+
+    fn has_room(&mut self, id: RequestId) -> bool {
+        let fits = self.take_pages(id);
+        if fits {
+            let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
+            self.pages.release(&std::mem::take(&mut sequence.pages));
+        }
+        fits && self.has_seats(id)
+    }
+
+    fn has_seats(&self, id: RequestId) -> bool {
+        let seats: usize = self
+            .running
+            .values()
+            .map(|id| self.sequences[id].width())
+            .sum();
+        seats + self.sequences[&id].width() <= self.limits().max_running
+    }
+
+    /// Admits from the front of the queue as long as there is room. Nobody overtakes.
+    fn admit(&mut self, plan: &mut StepPlan, budget: &mut usize) {
+        if planted(Fault::DropWakeUp) && self.running.is_empty() && self.next_id > 8 {
+            return;
+        }
+        while *budget > 0
+            && let Some((&rank, &id)) = self.waiting.first_key_value()
+            && self.has_seats(id)
+            && self.take_pages(id)
+        {
+            self.waiting.remove(&rank);
+            self.running.insert(rank, id);
+            let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
+            let computed = sequence.chain.num_pages * PAGE_SIZE;
+            if !planted(Fault::StaleComputed) {
+                sequence.num_computed = computed;
+            } else {
+                sequence.num_computed = sequence.num_computed.max(computed);
+            }
+            if !std::mem::replace(&mut sequence.admitted, true) {
+                sequence.counts.cached_tokens = computed;
+            }
+            let (start, end) = (sequence.num_computed, sequence.tokens.len());
+            self.push_chunk(plan, id, start, end.min(start + *budget), budget);
+        }
+    }
+
+    /// Pages for all known tokens of a sequence and one more: shared where they are found, its own
+    /// where not. All of them, or none and `false`.
+    fn take_pages(&mut self, id: RequestId) -> bool {
+        let root = self.root(&self.sequences[&id].request.cache_salt);
+        let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
+        assert!(sequence.pages.is_empty(), "who waits owns nothing");
+        let drawn = usize::from(!planted(Fault::AdmitWithoutOutput));
+        let mut known = &sequence.tokens[..];
+        loop {
+            let mut chain = Chain::new(root);
+            let mut pages = self.pages.find(&mut chain, known);
+            let found = pages.len();
+            self.pages.share(&pages);
+            let count = pages_for(sequence.tokens.len() + drawn).saturating_sub(found);
+            if self.pages.extend(&mut pages, count) {
+                (sequence.pages, sequence.chain) = (pages, chain);
+                return true;
+            }
+            self.pages.release(&pages);
+            if found == 0 {
+                return false;
+            }
+            // a split that was begun in a slab without room is begun anew elsewhere
+            let whole = (found - 1) / SPLIT_PAGES * SPLIT_PAGES;
+            known = &sequence.tokens[..whole * PAGE_SIZE + 1];
+        }
+    }
+}

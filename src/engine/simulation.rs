@@ -1,0 +1,442 @@
+//! The scheduler on a device that is a table of hashes, by the ten thousand.
+//!
+//! A slot of the cache holds a hash of the tenant and of all tokens up to its own. Before a step writes,
+//! every chunk's context is read through its page table and compared; what is drawn is a hash of what
+//! was read. So each answer must be that of the request alone, whatever ran beside it, was shared,
+//! evicted, copied, preempted, cancelled or lost.
+//!
+//! `NELUMBO_SIMULATION_SEEDS` asks for more seeds than the usual ones.
+
+use super::*;
+use crate::engine::Sampling;
+use crate::kv::{PageGeometry, PageId};
+use crate::planted;
+use std::collections::BTreeSet;
+
+/// A cell that nobody may read.
+const POISON: u64 = 0;
+
+/// Numbers from a seed (Steele et al., "Fast splittable pseudorandom number generators", 2014).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed(self.0)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn range(&mut self, low: usize, high: usize) -> usize {
+        low + self.below(high - low + 1)
+    }
+
+    /// True once in `times`.
+    fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+/// The hash of one more token; never [`POISON`].
+fn extended(hash: u64, token: u32) -> u64 {
+    mixed(hash ^ (u64::from(token) << 17 | 1)) | 1
+}
+
+fn begin(salt: &[u8]) -> u64 {
+    salt.iter()
+        .fold(3, |hash, &byte| extended(hash, byte.into()))
+}
+
+/// What the "model" draws after a text with this hash.
+fn drawn(hash: u64, seed: u64, vocab: u32) -> u32 {
+    (mixed(hash ^ mixed(seed)) % u64::from(vocab)) as u32
+}
+
+/// A request's answer when nobody else is there.
+fn alone(request: &Request, servable_len: usize, vocab: u32) -> Vec<u32> {
+    let prompt = request.tokens.iter();
+    let mut hash = prompt.fold(begin(&request.cache_salt), |hash, &t| extended(hash, t));
+    let mut answer = Vec::new();
+    loop {
+        let token = drawn(hash, request.sampling.seed, vocab);
+        answer.push(token);
+        hash = extended(hash, token);
+        let len = request.tokens.len() + answer.len();
+        if request.end_tokens.contains(&token)
+            || answer.len() >= request.max_tokens
+            || len >= servable_len
+        {
+            return answer;
+        }
+    }
+}
+
+/// What a request is expected to answer, and what it has so far.
+struct Asked {
+    answer: Vec<u32>,
+    got: Vec<u32>,
+    finished: Option<FinishReason>,
+}
+
+struct World {
+    random: Random,
+    scheduler: Scheduler,
+    vocab: u32,
+    cells: Vec<u64>,
+    asked: BTreeMap<RequestId, Asked>,
+    /// Texts that prompts begin with.
+    documents: Vec<Vec<u32>>,
+    preemptions: usize,
+    cached: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut random = Random(seed.wrapping_mul(0x2545_F491_4F6C_DD1D));
+        let max_running = random.range(1, 8);
+        let limits = Limits {
+            max_batched_tokens: max_running + random.below(48),
+            max_running,
+            max_model_len: random.range(20, 200),
+            max_waiting: random.range(1, 12),
+        };
+        let geometry = PageGeometry::new(random.range(2, 40), 16);
+        let vocab = random.range(2, 12) as u32;
+        let documents = (0..3)
+            .map(|_| {
+                (0..90)
+                    .map(|_| random.below(vocab as usize) as u32)
+                    .collect()
+            })
+            .collect();
+        let cached = !random.once_in(4);
+        World {
+            scheduler: Scheduler::new(limits, Pages::new(geometry, cached), b"simulated"),
+            vocab,
+            cells: vec![POISON; geometry.num_pages * PAGE_SIZE],
+            asked: BTreeMap::new(),
+            documents,
+            random,
+            preemptions: 0,
+            cached: 0,
+        }
+    }
+
+    fn submit(&mut self) {
+        let random = &mut self.random;
+        let document = &self.documents[random.below(3)];
+        // around the edges of pages, and anywhere
+        let shared = if random.once_in(2) {
+            (PAGE_SIZE * random.range(0, 5) + random.range(0, 2)).saturating_sub(1)
+        } else {
+            random.below(document.len())
+        };
+        let mut tokens = document[..shared].to_vec();
+        let own = random.range(usize::from(shared == 0), 12);
+        tokens.extend((0..own).map(|_| random.below(self.vocab as usize) as u32));
+        let request = Request {
+            tokens,
+            sampling: Sampling {
+                seed: random.next(),
+                ..Sampling::default()
+            },
+            max_tokens: random.range(1, 40),
+            end_tokens: if random.once_in(2) {
+                vec![1]
+            } else {
+                Vec::new()
+            },
+            priority: i32::from(random.once_in(5)),
+            cache_salt: vec![7; random.below(2)],
+            ..Request::default()
+        };
+        let count = if random.once_in(4) {
+            random.range(2, 4)
+        } else {
+            1
+        };
+        let servable_len = self.scheduler.servable_len();
+        let fits = request.tokens.len() < servable_len;
+        match self.scheduler.submit_several(request.clone(), count) {
+            Ok(ids) => {
+                assert!(fits, "admitted what can never be served");
+                for (id, seed) in ids.into_iter().zip(request.sampling.seed..) {
+                    let mut request = request.clone();
+                    request.sampling.seed = seed;
+                    let answer = alone(&request, servable_len, self.vocab);
+                    let asked = Asked {
+                        answer,
+                        got: Vec::new(),
+                        finished: None,
+                    };
+                    self.asked.insert(id, asked);
+                }
+            }
+            Err(Error::RequestTooLong { limit, .. }) => assert!(!fits && limit == servable_len),
+            Err(Error::Request { field, .. }) => {
+                let (_, waiting) = self.scheduler.queue_lens();
+                let full = waiting >= self.scheduler.limits().max_waiting;
+                let many = count > self.scheduler.limits().max_running;
+                assert!(field == "queue" && full || field == "n" && many, "{field}");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Of anybody, in any state, also of those who are over or never were.
+    fn cancel(&mut self) {
+        let id = RequestId(self.random.range(1, self.asked.len() + 2) as u64);
+        let open = self.asked.get(&id).is_some_and(|a| a.finished.is_none());
+        let event = self.scheduler.cancel(id);
+        assert_eq!(event.is_some(), open, "{id:?}");
+        event.into_iter().for_each(|event| self.hear(event));
+        assert_eq!(self.scheduler.cancel(id), None, "cancelled twice");
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Token { id, token, .. } => {
+                let asked = self.asked.get_mut(&id).expect("somebody asked");
+                assert!(asked.finished.is_none(), "{id:?} goes on after its end");
+                asked.got.push(token);
+                assert!(asked.answer.starts_with(&asked.got), "{id:?} alone differs");
+            }
+            Event::Finished { id, reason } => {
+                let asked = self.asked.get_mut(&id).expect("somebody asked");
+                assert!(asked.finished.is_none(), "{id:?} ends twice");
+                let whole = asked.got.len() == asked.answer.len();
+                assert!(
+                    whole || reason == FinishReason::Cancelled,
+                    "{id:?} ends early"
+                );
+                asked.finished = Some(reason);
+            }
+        }
+    }
+
+    /// One step; `Err` where the device fails before it is committed.
+    fn step(&mut self, prompt_tokens: usize, fails: bool) {
+        let before: Vec<Rank> = self.scheduler.running.keys().copied().collect();
+        let first_waiting = self.scheduler.waiting.keys().next().copied();
+        let plan = self.scheduler.plan_step(prompt_tokens);
+        self.scheduler.check();
+        self.fair(&plan, &before, first_waiting);
+        self.preemptions += plan.preempted.len();
+        assert!(
+            !plan.is_empty() || self.scheduler.is_idle(),
+            "somebody waits, and nothing is done"
+        );
+        assert!(plan.num_tokens() <= self.scheduler.limits().max_batched_tokens);
+        let planned: BTreeSet<RequestId> = plan.chunks.iter().map(|chunk| chunk.id).collect();
+        assert_eq!(
+            planned.len(),
+            plan.chunks.len(),
+            "a sequence is in a step once"
+        );
+        let draws: usize = plan.chunks.iter().map(|chunk| chunk.draws).sum();
+        assert!(
+            draws <= self.scheduler.limits().max_running,
+            "{draws} rows of logits"
+        );
+        let sampled = self.execute(&plan, fails);
+        if fails {
+            let events = self.scheduler.abandon();
+            events.into_iter().for_each(|event| self.hear(event));
+            assert!(self.scheduler.is_idle());
+        } else {
+            let events = self.scheduler.commit_step(&plan, sampled);
+            events.into_iter().for_each(|event| self.hear(event));
+        }
+        self.scheduler.check();
+        self.poison();
+    }
+
+    /// Who came first is served first, and whoever is oldest keeps what it has.
+    fn fair(&self, plan: &StepPlan, before: &[Rank], first_waiting: Option<Rank>) {
+        let order = |sequences: &mut dyn Iterator<Item = &Sequence>| {
+            let ranks: Vec<_> = sequences
+                .map(|s| (std::cmp::Reverse(s.request.priority), s.id))
+                .collect();
+            assert!(
+                ranks.is_sorted(),
+                "in the order of priority and arrival: {ranks:?}"
+            );
+            ranks
+        };
+        let running = order(&mut self.scheduler.running());
+        let waiting = order(&mut self.scheduler.waiting());
+        // with several slabs the oldest may have to begin again in another
+        if let Some(oldest) = before.first()
+            && self.scheduler.pages.pool().geometry().num_slabs() == 1
+            && first_waiting.is_none_or(|first| first.0 >= oldest.0)
+        {
+            let runs = self.scheduler.running.contains_key(oldest);
+            assert!(runs, "the oldest was preempted");
+        }
+        let admitted = running.iter().filter(|(_, id)| {
+            let was_there = before
+                .iter()
+                .any(|rank| self.scheduler.running.get(rank) == Some(id));
+            !was_there
+        });
+        if let (Some(last), Some(first)) = (admitted.max(), waiting.first()) {
+            assert!(last < first, "somebody overtook");
+        }
+        for chunk in &plan.chunks {
+            let runs = running.iter().any(|(_, id)| *id == chunk.id);
+            assert!(runs, "{:?} is planned and does not run", chunk.id);
+        }
+    }
+
+    fn execute(&mut self, plan: &StepPlan, fails: bool) -> Vec<Sampled> {
+        let slots = |page: PageId| page as usize * PAGE_SIZE..(page as usize + 1) * PAGE_SIZE;
+        for &(from, to) in &plan.copies {
+            self.cells.copy_within(slots(from), to as usize * PAGE_SIZE);
+        }
+        let mut sampled = Vec::new();
+        let mut writes: Vec<(usize, u64)> = Vec::new();
+        for chunk in &plan.chunks {
+            let s = self.scheduler.sequence(chunk.id);
+            let slot = |i: usize| s.pages[i / PAGE_SIZE] as usize * PAGE_SIZE + i % PAGE_SIZE;
+            let mut hash = begin(&s.request.cache_salt);
+            for (i, &token) in s.tokens[..chunk.start + chunk.len].iter().enumerate() {
+                hash = extended(hash, token);
+                if i < chunk.start {
+                    assert_eq!(self.cells[slot(i)], hash, "{:?} reads another's {i}", s.id);
+                } else {
+                    let owners = self.scheduler.pages.pool().owners(s.pages[i / PAGE_SIZE]);
+                    assert_eq!(owners, 1, "{:?} writes to what is shared", s.id);
+                    writes.push((slot(i), hash));
+                }
+            }
+            sampled.extend(s.seeds().take(chunk.draws).map(|seed| Sampled {
+                token: drawn(hash, seed, self.vocab),
+                top_logprobs: Vec::new(),
+            }));
+        }
+        let done = if fails {
+            self.random.below(writes.len() + 1)
+        } else {
+            writes.len()
+        };
+        for (slot, hash) in writes.drain(..done) {
+            self.cells[slot] = hash;
+        }
+        sampled
+    }
+
+    /// What nobody owns and nothing is kept in is not to be read again.
+    fn poison(&mut self) {
+        let pool = self.scheduler.pages.pool();
+        for page in 0..pool.geometry().num_pages as PageId {
+            if pool.owners(page) == 0 && !pool.is_kept(page) {
+                self.cells[page as usize * PAGE_SIZE..][..PAGE_SIZE].fill(POISON);
+            }
+        }
+    }
+
+    fn lose_device(&mut self) {
+        self.cells.fill(POISON);
+        for id in self.scheduler.restart() {
+            let asked = self.asked.get_mut(&id).expect("somebody asked");
+            assert!(asked.finished.is_none());
+            asked.finished = Some(FinishReason::Cancelled);
+        }
+        self.scheduler.check();
+        assert_eq!(self.scheduler.pages.num_cached(), 0);
+    }
+
+    fn run(mut self) -> World {
+        let (arrivals, rush) = (self.random.range(10, 60), self.random.range(1, 6));
+        for _ in 0..arrivals {
+            if self.random.once_in(rush) {
+                self.submit();
+            }
+            if self.random.once_in(12) {
+                self.cancel();
+            }
+            if self.random.once_in(150) {
+                self.lose_device();
+            }
+            let prompt_tokens = if self.random.once_in(3) {
+                self.random.range(0, 20)
+            } else {
+                usize::MAX
+            };
+            let fails = self.random.once_in(150);
+            self.step(prompt_tokens, fails);
+        }
+        // whoever is left comes to an end: each step computes what is known, or draws
+        let left = |s: &Sequence| s.tokens.len() + s.request.max_tokens.min(60) * s.width();
+        let work: usize = self.scheduler.sequences.values().map(left).sum();
+        let mut steps = 0;
+        while !self.scheduler.is_idle() {
+            self.step(usize::MAX, false);
+            steps += 1;
+            assert!(
+                steps <= 8 * work + 8,
+                "no end after {steps} steps for {work} tokens"
+            );
+        }
+        for (id, asked) in &self.asked {
+            assert!(asked.finished.is_some(), "{id:?} never ends");
+        }
+        self.cached = self.scheduler.pages.num_cached();
+        let pool = self.scheduler.pages.pool();
+        assert_eq!(pool.num_used(), 0, "pages are left");
+        self
+    }
+}
+
+fn seeds(usual: u64) -> u64 {
+    let asked = std::env::var("NELUMBO_SIMULATION_SEEDS");
+    asked.map_or(usual, |text| text.parse().expect("a number of seeds"))
+}
+
+#[test]
+fn every_answer_is_that_of_the_request_alone() {
+    let (mut requests, mut preemptions, mut cached) = (0, 0, 0);
+    for seed in 0..seeds(10_000) {
+        let world = std::panic::catch_unwind(|| World::new(seed).run());
+        let world = world.unwrap_or_else(|_| panic!("seed {seed}"));
+        requests += world.asked.len();
+        preemptions += world.preemptions;
+        cached += world.cached;
+    }
+    println!("{requests} requests, {preemptions} preemptions, {cached} pages cached at the ends");
+    assert!(preemptions > 0 && cached > 0, "the seeds try nothing");
+}
+
+#[test]
+fn planted_faults_are_noticed() {
+    let faults = [
+        Fault::ForgetRelease,
+        Fault::ReleaseTwice,
+        Fault::PublishEarly,
+        Fault::SkipCopy,
+        Fault::StaleComputed,
+        Fault::SharedIsFree,
+        Fault::EvictOwned,
+        Fault::AdmitWithoutOutput,
+        Fault::RequeueLast,
+        Fault::ForgetSibling,
+        Fault::KeepKey,
+        Fault::DropWakeUp,
+    ];
+    for fault in faults {
+        let noticed = (0..1000u64).find(|&seed| {
+            let run = || planted::with(Some(fault), || World::new(seed).run());
+            std::panic::catch_unwind(run).is_err()
+        });
+        let seed = noticed.unwrap_or_else(|| panic!("{fault:?} is not noticed"));
+        println!("{fault:?}: seed {seed}");
+    }
+}
