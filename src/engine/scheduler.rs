@@ -389,5 +389,5 @@ impl Scheduler {
 
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests tell what they tried")]
-#[path = "simulation.rs"]
+#[path = "simulation/tests.rs"]
 mod simulation;

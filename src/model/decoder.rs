@@ -25,7 +25,7 @@ use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
 use crate::kernels::{
     Tuning, attention_coop, attention_merge, embedding, gather_rows, halve, pack, rope,
 };
-use crate::kv::{KvCache, KvFormat, KvSlab, PageId, pages_for};
+use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
 use crate::quant::Weights;
 use std::sync::Arc;
 
@@ -53,13 +53,13 @@ pub struct DecoderOptions {
 
 /// A model on the device, with its KV cache and everything a step needs.
 pub struct Decoder {
-    config: Config,
+    pub(super) config: Config,
     options: DecoderOptions,
     weights: ModelWeights,
-    kv: KvCache,
-    scratch: Scratch,
+    pub(super) kv: KvCache,
+    pub(super) scratch: Scratch,
     rope_table: RopeTable,
-    recorder: Recorder,
+    pub(super) recorder: Recorder,
 }
 
 impl Decoder {
@@ -267,25 +267,6 @@ impl Decoder {
             matmul::record(rec, tuning, head, act, step.head_rows, Some(norm), out);
         }
         Ok(())
-    }
-
-    /// Records a copy of a page's keys and values in every layer, before the step that writes to it. By
-    /// way of a tensor of its own: a buffer cannot be copied within itself.
-    ///
-    /// # Panics
-    /// When the pages are in different slabs: a page takes the place of its original within a split.
-    pub fn copy_page(&mut self, from: PageId, to: PageId) {
-        let slab_of = |page| self.kv.geometry().slab_of(page);
-        let slab = slab_of(from);
-        assert_eq!(slab, slab_of(to), "a copy of page {from} in page {to}");
-        let between = &self.scratch.copied_page;
-        for layer in 0..self.config.num_layers {
-            let slab = &self.kv.layer(layer)[slab];
-            for tensor in [&slab.k, &slab.v] {
-                self.recorder.copy(&slab.page(tensor, from), between);
-                self.recorder.copy(between, &slab.page(tensor, to));
-            }
-        }
     }
 
     /// `[max_head_rows, vocab_size]`.

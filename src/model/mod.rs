@@ -4,6 +4,7 @@
 //! its tensors are spelled, and [`decoder`] does the rest. [`Family`] is what a family must tell.
 
 pub mod config;
+mod copy_page;
 pub mod decoder;
 mod defaults;
 pub mod fields;
