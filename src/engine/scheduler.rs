@@ -389,5 +389,5 @@ impl Scheduler {
 
 #[cfg(test)]
 #[expect(clippy::print_stdout, reason = "tests tell what they tried")]
-#[path = "simulation/tests.rs"]
+#[path = "tests/simulation.rs"]
 mod simulation;
