@@ -35,7 +35,7 @@ pub struct Chunk {
 pub struct StepPlan {
     /// In the order of the batch.
     pub chunks: Vec<Chunk>,
-    /// Pages to be copied before anything is written: no page is in two of them.
+    /// Pages to be copied, in this order, before anything is written.
     pub copies: Vec<PageCopy>,
     /// Who lost their pages to others.
     pub preempted: Vec<RequestId>,
@@ -127,12 +127,8 @@ impl Scheduler {
             return; // nothing of the budget is left
         }
         let sequence = &self.sequences[&id];
-        let draws = if end == sequence.tokens.len() {
-            sequence.width()
-        } else {
-            0
-        };
-        let len = end - start;
+        let is_last = end == sequence.tokens.len();
+        let (len, draws) = (end - start, usize::from(is_last) * sequence.width());
         *budget -= len;
         plan.chunks.push(Chunk {
             id,
@@ -207,12 +203,12 @@ impl Scheduler {
     }
 
     fn has_room(&mut self, id: RequestId) -> bool {
-        let fits = self.take_pages(id);
-        if fits {
-            let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
-            self.pages.release(&std::mem::take(&mut sequence.pages));
+        if !self.has_seats(id) || !self.take_pages(id) {
+            return false;
         }
-        fits && self.has_seats(id)
+        let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
+        self.pages.release(&std::mem::take(&mut sequence.pages));
+        true
     }
 
     fn has_seats(&self, id: RequestId) -> bool {
@@ -238,10 +234,8 @@ impl Scheduler {
             self.running.insert(rank, id);
             let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
             let computed = sequence.chain.num_pages * PAGE_SIZE;
-            if !planted(Fault::StaleComputed) {
+            if !planted(Fault::StaleComputed) || sequence.num_computed == 0 {
                 sequence.num_computed = computed;
-            } else {
-                sequence.num_computed = sequence.num_computed.max(computed);
             }
             if !std::mem::replace(&mut sequence.admitted, true) {
                 sequence.counts.cached_tokens = computed;
