@@ -69,12 +69,19 @@ impl Wanted {
     }
 }
 
-/// Downloads those files that are not there. `headline` is told before the first one.
+/// Downloads those files that are not there. `headline` is told before the first one; `landed` gets
+/// the place in `wanted` of each file as soon as it is there.
 ///
 /// # Errors
 /// [`Failure::Disk`] before anything is written if they do not all fit; [`Failure::Network`] if no
-/// source has one of them; [`Failure::Model`] if a source has something else under its name.
-pub fn get_all(wanted: &[Wanted], network: &Network, headline: &str) -> Result<(), Failure> {
+/// source has one of them; [`Failure::Model`] if a source has something else under its name;
+/// what `landed` returns.
+pub fn get_all(
+    wanted: &[Wanted],
+    network: &Network,
+    headline: &str,
+    landed: &dyn Fn(usize) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut bytes = 0u64;
     for one in wanted {
         bytes = bytes.saturating_add(one.missing()?);
@@ -83,10 +90,11 @@ pub fn get_all(wanted: &[Wanted], network: &Network, headline: &str) -> Result<(
         space::check(folder_of(&one.target), bytes, &one.name, network.force)?;
     }
     let mut headline = Some(headline).filter(|_| !network.quiet);
-    for one in wanted {
+    for (idx, one) in wanted.iter().enumerate() {
         if one.state()?.0 != State::Ready {
             get(one, network, &mut headline)?;
         }
+        landed(idx)?;
     }
     Ok(())
 }
