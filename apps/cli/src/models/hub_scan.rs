@@ -14,7 +14,10 @@ use crate::exit::Failure;
 /// Appends all models, whole or not.
 pub fn scan(cache: &HubCache, found: &mut Vec<Local>) -> Result<(), Failure> {
     for repo in cache.repos()? {
-        of_repo(&repo, found)?;
+        // it belongs to other tools too: what one of them made of a repository hides no other one
+        if let Err(failure) = of_repo(&repo, found) {
+            log::warn!("{failure}: models of {} are not listed", repo.id);
+        }
     }
     Ok(())
 }
@@ -47,9 +50,9 @@ fn unfinished(repo: &Repo) -> Result<Vec<Unfinished>, Failure> {
 
 fn of_repo(repo: &Repo, found: &mut Vec<Local>) -> Result<(), Failure> {
     let mut left = unfinished(repo)?;
-    let revisions = repo.revisions();
+    let revisions = repo.revisions()?;
     for commit in repo.commits()? {
-        let files = repo.files(&commit);
+        let files = repo.files(&commit)?;
         let all = choice::candidates(files.iter().map(String::as_str));
         for candidate in &all {
             let belongs = |it: &mut Unfinished| it.commit == commit && is_of(candidate, &it.file);

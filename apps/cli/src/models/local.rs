@@ -65,7 +65,7 @@ pub fn all(cache: Option<&Cache>, registry: &Registry) -> Result<Vec<Local>, Fai
     if let Ok(cache) = HubCache::locate()
         && let Err(failure) = hub_scan::scan(&cache, &mut found)
     {
-        // it belongs to other tools too: what they made of it does not hide our own models
+        // whatever became of it, our own models are not hidden by that
         log::warn!("{failure}: models of the hub are not listed");
     }
     Ok(found)
@@ -79,7 +79,7 @@ pub fn find(repo: &Repo, hub: &HubRef) -> Result<Option<PathBuf>, Failure> {
     let Some(commit) = repo.commit(hub.revision()) else {
         return Ok(None);
     };
-    let files = repo.files(&commit);
+    let files = repo.files(&commit)?;
     let paths = files.iter().map(String::as_str);
     let chosen = match choice::choose(&hub.repo, paths, hub.pick.as_deref()) {
         Ok(chosen) => chosen,

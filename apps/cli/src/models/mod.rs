@@ -7,6 +7,7 @@ mod fetch;
 mod headers;
 mod hub;
 mod hub_cache;
+mod hub_remove;
 mod hub_scan;
 mod local;
 pub mod ls;
