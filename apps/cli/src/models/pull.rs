@@ -11,7 +11,7 @@ use super::cache::{State, with_suffix};
 use super::checksum::Checksum;
 use super::choice::Kind;
 use super::fetch::Remote;
-use super::headers::encoded;
+use super::headers::{encoded, encoded_part};
 use super::network::Network;
 use super::partial::Partial;
 use super::progress::{Progress, human_bytes};
@@ -135,11 +135,13 @@ fn from_sources(wanted: &Wanted, network: &Network) -> Result<(), Failure> {
         match verified(source, wanted, network, &mut partial, &mut progress) {
             Ok(found) => {
                 drop(progress);
+                // first, since a download without its note is neither listed nor ever deleted
+                write_note(wanted, source)?;
                 partial.publish()?;
                 if wanted.checksum.is_none() {
                     warn_unverified(wanted, &found);
                 }
-                return write_note(wanted, source);
+                return Ok(());
             }
             Err(Refusal::Next(why)) => {
                 progress.remark(&format!("{source}: {why}"));
@@ -258,13 +260,8 @@ fn from_source(
 
 /// Where the hub has a file of a repository.
 fn hub_url(network: &Network, repo: &str, revision: &str, file: &str) -> String {
-    // a branch with slashes is one part of the address
-    let revision = encoded(revision).replace('/', "%2F");
-    format!(
-        "{}/{repo}/resolve/{revision}/{}",
-        network.hub,
-        encoded(file)
-    )
+    let (revision, file) = (encoded_part(revision), encoded(file));
+    format!("{}/{repo}/resolve/{revision}/{file}", network.hub)
 }
 
 fn write_note(wanted: &Wanted, source: &Source) -> Result<(), Failure> {
