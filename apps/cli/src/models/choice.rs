@@ -1,5 +1,7 @@
 //! Which files of a repository make a model, and which of its models is meant.
 
+use std::collections::BTreeSet;
+
 use crate::exit::Failure;
 
 /// Taken where nothing is asked for.
@@ -7,8 +9,13 @@ const USUAL_QUANT: &str = "Q4_K_M";
 /// How a model of safetensors is asked for where there are GGUF files too.
 const SAFETENSORS: &str = "safetensors";
 const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// All weights of a model of safetensors, or else which shard has which.
+pub const WEIGHTS: &str = "model.safetensors";
+pub const INDEX: &str = "model.safetensors.index.json";
+/// Choices in a message.
+const MAX_LISTED: usize = 50;
+/// Parts of one model; the library opens no more either.
+const MAX_PARTS: u32 = 1_000;
 /// What belongs to a model of safetensors beside its weights.
 const BESIDE: [&str; 5] = [
     "tokenizer.json",
@@ -64,6 +71,7 @@ pub fn candidates<'a>(files: impl IntoIterator<Item = &'a str>) -> Vec<Candidate
     let mut files: Vec<&str> = files.into_iter().collect();
     files.sort_unstable();
     let mut found: Vec<Candidate> = Vec::new();
+    let mut split = BTreeSet::new();
     for &file in files.iter().filter(|file| is_gguf_model(file)) {
         match part_of(file) {
             None => found.push(Candidate {
@@ -71,20 +79,18 @@ pub fn candidates<'a>(files: impl IntoIterator<Item = &'a str>) -> Vec<Candidate
                 files: vec![file.to_owned()],
                 missing: Vec::new(),
             }),
-            Some((stem, count)) => {
-                let parts: Vec<String> = (1..=count).map(|n| part(stem, n, count)).collect();
-                let (there, missing) = parts
-                    .into_iter()
-                    .partition::<Vec<_>, _>(|part| files.binary_search(&part.as_str()).is_ok());
-                // every part leads here; the first one that is there speaks for all
-                if there.first().is_some_and(|first| first == file) {
-                    found.push(Candidate {
-                        kind: Kind::Gguf,
-                        files: there,
-                        missing,
-                    });
-                }
+            // every part leads here; the first one that is there speaks for all
+            Some((stem, count)) if split.insert((stem, count)) => {
+                let (there, missing) = (1..=count)
+                    .map(|number| part(stem, number, count))
+                    .partition(|part| files.binary_search(&part.as_str()).is_ok());
+                found.push(Candidate {
+                    kind: Kind::Gguf,
+                    files: there,
+                    missing,
+                });
             }
+            Some(_) => {}
         }
     }
     found.extend(of_safetensors(&files));
@@ -189,10 +195,14 @@ fn no_model<'a>(name: &str, files: impl IntoIterator<Item = &'a str>) -> Failure
 
 /// One reference a line.
 fn listed(name: &str, all: &[Candidate], some: &[&Candidate]) -> String {
-    let lines: Vec<String> = some
+    let mut lines: Vec<String> = some
         .iter()
+        .take(MAX_LISTED)
         .map(|candidate| format!("  {name}:{}", label(all, candidate)))
         .collect();
+    if some.len() > MAX_LISTED {
+        lines.push(format!("  and {} more", some.len() - MAX_LISTED));
+    }
     lines.join("\n")
 }
 
@@ -215,6 +225,11 @@ fn is_gguf_model(path: &str) -> bool {
     lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix.gguf")
 }
 
+/// Whether a file is part of a model of safetensors without being weights.
+pub fn is_beside_weights(file: &str) -> bool {
+    file == CONFIG || BESIDE.contains(&file)
+}
+
 /// `a/m-00002-of-00003.gguf` as `a/m` and 3.
 fn part_of(file: &str) -> Option<(&str, u32)> {
     let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
@@ -224,7 +239,8 @@ fn part_of(file: &str) -> Option<(&str, u32)> {
         all.then(|| text.parse().ok()).flatten()
     };
     let (number, count): (u32, u32) = (digits(number)?, digits(count)?);
-    (1..=count).contains(&number).then_some((stem, count))
+    let is_part = count <= MAX_PARTS && (1..=count).contains(&number);
+    is_part.then_some((stem, count))
 }
 
 fn part(stem: &str, number: u32, count: u32) -> String {
@@ -357,6 +373,24 @@ mod tests {
             picked(&files, Some("Q2_K/m-00002-of-00003.gguf")),
             all[0].files
         );
+    }
+
+    #[test]
+    fn endless_parts_are_no_parts_and_endless_choices_are_cut() {
+        let files: Vec<String> = (0..2_000)
+            .map(|i| format!("m{}-{:05}-of-99999.gguf", i % 2, i + 1))
+            .collect();
+        let all = candidates(files.iter().map(String::as_str));
+        // no model has that many parts: each is a file of its own
+        assert_eq!(all.len(), files.len());
+        assert!(all.iter().all(|it| it.missing.is_empty()));
+        let paths: Vec<&str> = files.iter().map(String::as_str).collect();
+        let (_, message) = refused(&paths, None);
+        assert_eq!(message.lines().count(), 1 + MAX_LISTED + 1);
+        assert!(message.ends_with("  and 1950 more"), "{message}");
+        let files: Vec<String> = (1..=1_000).map(|n| part("m", n, 1_000)).collect();
+        let all = candidates(files.iter().map(String::as_str));
+        assert_eq!((all.len(), &all[0].files), (1, &files));
     }
 
     #[test]

@@ -74,14 +74,16 @@ impl Fetcher {
         progress: &mut Progress,
     ) -> Result<(), Refusal> {
         let mut failed = 0;
+        // what has to be fetched again is no progress: a server may make us start over each time
+        let mut furthest = into.len();
         while !into.is_full() {
-            let before = into.len();
             let Err(setback) = self.attempt(remote, into, progress) else {
                 continue;
             };
-            if into.len() >= before + PROGRESS_BYTES {
+            if into.len() >= furthest + PROGRESS_BYTES {
                 failed = 0;
             }
+            furthest = furthest.max(into.len());
             self.patience.wait_after(setback, &mut failed, &|line| {
                 progress.remark(&format!("download cut: {line}"));
             })?;
@@ -156,7 +158,7 @@ impl Fetcher {
             }
             200 => {}
             206 if range_start(&response) == Some(into.len())
-                && is_same_version(into.validator(remote.url), &response) => {}
+                && is_same_version(into.validator(remote.url), remote, &response) => {}
             206 | 416 => {
                 into.restart()?;
                 return Err(Setback::Again(
@@ -265,11 +267,13 @@ impl Fetcher {
     }
 }
 
-/// Whether a part belongs to what came before. A server may ignore the condition it was given.
-fn is_same_version(before: Option<String>, response: &Response<Body>) -> bool {
+/// Whether a part belongs to what came before. A server may ignore the condition it was given; if it
+/// does not tell the version either, only a checksum can vouch for the whole.
+fn is_same_version(before: Option<String>, remote: &Remote, response: &Response<Body>) -> bool {
     match (before, strong_etag(response)) {
         (Some(before), Some(now)) => before == now,
-        _ => true,
+        (Some(_), None) => remote.checksum.is_some(),
+        (None, _) => true,
     }
 }
 

@@ -112,16 +112,11 @@ fn a_body_that_is_always_short_is_given_up() {
     assert!(requests.len() <= 4, "{}", requests.len());
 }
 
-#[test]
-fn what_nothing_vouches_for_is_not_resumed() {
-    let server = Server::start(|request, count| {
-        let reply = Reply::file(&body(), request);
-        if count == 0 {
-            reply.cut_after(PART)
-        } else {
-            reply
-        }
-    });
+/// Where the requests of a fetch without a checksum began.
+fn starts_without_checksum(
+    answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static,
+) -> Vec<Option<usize>> {
+    let server = Server::start(answer);
     let folder = tempfile::tempdir().unwrap();
     let size = body().len() as u64;
     let mut into = Partial::open(&folder.path().join("m"), None, None).unwrap();
@@ -137,8 +132,28 @@ fn what_nothing_vouches_for_is_not_resumed() {
         .fetch(&remote, &mut into, &mut Progress::start("m", size, true))
         .unwrap();
     assert_eq!(into.verify().unwrap().hex(), hex(&Sha256::digest(body())));
-    let ranges: Vec<_> = server.requests().iter().map(Request::range_start).collect();
-    assert_eq!(ranges, [None, None]);
+    server.requests().iter().map(Request::range_start).collect()
+}
+
+#[test]
+fn what_nothing_vouches_for_is_not_resumed() {
+    let starts = starts_without_checksum(|request, count| {
+        let reply = Reply::file(&body(), request);
+        if count == 0 {
+            reply.cut_after(PART)
+        } else {
+            reply
+        }
+    });
+    assert_eq!(starts, [None, None]);
+    // the first version had a name; what follows it has none, and is of another version
+    let starts = starts_without_checksum(|request, count| match count {
+        0 => Reply::new(200, &vec![0; body().len()])
+            .with("ETag", "\"v1\"")
+            .cut_after(PART),
+        _ => Reply::file(&body(), request),
+    });
+    assert_eq!(starts, [None, Some(PART), None]);
 }
 
 #[test]
@@ -214,6 +229,16 @@ fn a_range_that_was_not_asked_for_starts_again() {
             .collect::<Vec<_>>(),
         [None, Some(PART), None]
     );
+}
+
+#[test]
+fn a_server_that_makes_us_start_again_each_time_is_given_up() {
+    let (result, requests) = fetch_from(|request, _| match request.range_start() {
+        None => Reply::new(200, &body()).cut_after(PART),
+        Some(_) => Reply::new(416, b""),
+    });
+    assert!(next_reason(result).contains("3 attempts"));
+    assert_eq!(requests.len(), 3);
 }
 
 #[test]

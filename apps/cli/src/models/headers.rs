@@ -5,6 +5,8 @@ use std::time::Duration;
 use ureq::Body;
 use ureq::http::Response;
 
+use super::checksum::is_hex;
+
 /// The longest that a server may ask us to wait before the next try.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -53,6 +55,11 @@ pub fn encoded(path: &str) -> String {
     out
 }
 
+/// The same as one part of it: a branch may have slashes in its name.
+pub fn encoded_part(text: &str) -> String {
+    encoded(text).replace('/', "%2F")
+}
+
 /// A header that is plain text.
 pub fn text_header<'r>(response: &'r Response<Body>, name: &str) -> Option<&'r str> {
     response.headers().get(name)?.to_str().ok()
@@ -66,8 +73,7 @@ pub fn strong_etag(response: &Response<Body>) -> Option<&str> {
 /// The hub tells the sha256 of a large file before it sends it.
 pub fn linked_sha256(response: &Response<Body>) -> Option<String> {
     let text = text_header(response, "x-linked-etag")?.trim_matches('"');
-    let is_sha256 = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    is_sha256.then(|| text.to_ascii_lowercase())
+    is_hex(text, 64).then(|| text.to_ascii_lowercase())
 }
 
 /// First byte of `Content-Range: bytes 5-9/10`.
@@ -117,6 +123,7 @@ mod tests {
         assert_eq!(encoded("a/m-Q4_K.gguf"), "a/m-Q4_K.gguf");
         assert_eq!(encoded("a b?#%.gguf"), "a%20b%3F%23%25.gguf");
         assert_eq!(encoded("é+"), "%C3%A9%2B");
+        assert_eq!(encoded_part("refs/pr 1"), "refs%2Fpr%201");
     }
 
     #[test]

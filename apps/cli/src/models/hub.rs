@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::checksum::{Checksum, is_hex};
 use super::fetch::Remote;
-use super::headers::encoded;
+use super::headers::encoded_part;
 use super::network::Network;
 use super::reference::{HubRef, is_safe_path};
 use super::retry::Refusal;
@@ -42,7 +42,7 @@ pub enum NoListing {
 
 /// Asks the hub.
 pub fn list(network: &Network, hub: &HubRef) -> Result<Listing, NoListing> {
-    let revision = encoded(hub.revision()).replace('/', "%2F");
+    let revision = encoded_part(hub.revision());
     let url = format!(
         "{}/api/models/{}/revision/{revision}?blobs=true",
         network.hub, hub.repo

@@ -9,7 +9,6 @@
 //!
 //! Where the system has no symbolic links, a snapshot holds hard links or copies.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +16,6 @@ use std::path::{Path, PathBuf};
 use super::checksum::{Checksum, is_hex};
 use super::network::{hub_home, set};
 use crate::exit::Failure;
-
-/// Folders in folders of a snapshot; a repository has a few.
-const MAX_DEPTH: usize = 8;
 
 /// The folder of all repositories.
 #[derive(Debug, Clone)]
@@ -91,8 +87,18 @@ impl Repo {
         self.locks.join(format!("{name}.lock"))
     }
 
+    /// The folder of all that belongs to it, but for locks.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     pub fn blobs(&self) -> PathBuf {
         self.folder.join("blobs")
+    }
+
+    /// The folder of branches and tags.
+    pub fn refs(&self) -> PathBuf {
+        self.folder.join("refs")
     }
 
     /// The folder of a commit's files.
@@ -105,19 +111,19 @@ impl Repo {
         if is_hex(revision, 40) {
             return Some(revision.to_ascii_lowercase());
         }
-        let text = fs::read_to_string(self.folder.join("refs").join(revision)).ok()?;
+        let text = fs::read_to_string(self.refs().join(revision)).ok()?;
         let commit = text.trim();
         is_hex(commit, 40).then(|| commit.to_ascii_lowercase())
     }
 
     /// All branches and tags with their commits.
-    pub fn revisions(&self) -> Vec<(String, String)> {
+    pub fn revisions(&self) -> Result<Vec<(String, String)>, Failure> {
         let mut revisions = Vec::new();
-        list(&self.folder.join("refs"), "", 0, &mut revisions);
-        let with_commit = revisions.into_iter();
-        with_commit
-            .filter_map(|revision| Some((revision.clone(), self.commit(&revision)?)))
-            .collect()
+        list(&self.refs(), "", &mut revisions)?;
+        let with_commit = revisions
+            .into_iter()
+            .filter_map(|revision| Some((revision.clone(), self.commit(&revision)?)));
+        Ok(with_commit.collect())
     }
 
     /// Remembers that.
@@ -125,7 +131,7 @@ impl Repo {
         if is_hex(revision, 40) || self.commit(revision).as_deref() == Some(commit) {
             return Ok(());
         }
-        let path = self.folder.join("refs").join(revision);
+        let path = self.refs().join(revision);
         let folder = path.parent().expect("a file in refs");
         fs::create_dir_all(folder).map_err(Failure::io(folder))?;
         // renamed, so that nobody reads half a commit
@@ -140,11 +146,11 @@ impl Repo {
     }
 
     /// The files of a commit that are there, as paths from the root of the repository.
-    pub fn files(&self, commit: &str) -> Vec<String> {
+    pub fn files(&self, commit: &str) -> Result<Vec<String>, Failure> {
         let mut found = Vec::new();
-        list(&self.snapshot(commit), "", 0, &mut found);
+        list(&self.snapshot(commit), "", &mut found)?;
         found.sort();
-        found
+        Ok(found)
     }
 
     /// Whether a file of a commit is there with this size.
@@ -174,116 +180,6 @@ impl Repo {
             Ok(()) => Ok(()),
         }
     }
-
-    /// Removes these files of a commit, and those of their blobs that nothing else in the repository
-    /// uses; the bytes that were freed, and blobs that were kept.
-    ///
-    /// A snapshot without links does not tell which blob a file is: a blob is then used while any
-    /// snapshot has a file of its size.
-    pub fn remove(&self, commit: &str, files: &[String]) -> Result<(u64, usize), Failure> {
-        let snapshot = self.snapshot(commit);
-        let mut links = BTreeSet::new();
-        let mut sizes = BTreeSet::new();
-        let mut freed = 0;
-        for file in files {
-            let path = snapshot.join(file);
-            match linked_blob(&path) {
-                Some(blob) => drop(links.insert(blob)),
-                None => {
-                    let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-                    sizes.insert(size);
-                    freed += if is_shared(&path) { 0 } else { size };
-                }
-            }
-            super::partial::remove_if_there(&path)?;
-            remove_empty_folders(&path, &snapshot);
-        }
-        let (used, used_sizes) = self.used()?;
-        let mut kept = 0;
-        for blob in names(&self.blobs())? {
-            let path = self.blobs().join(&blob);
-            let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-            let is_linked = links.contains(&blob);
-            if !is_linked && (!sizes.contains(&size) || !is_blob_name(&blob)) {
-                continue;
-            }
-            if used.contains(&blob) || used_sizes.contains(&size) {
-                kept += usize::from(is_linked);
-                continue;
-            }
-            freed += size;
-            super::partial::remove_if_there(&path)?;
-        }
-        self.tidy(commit)?;
-        Ok((freed, kept))
-    }
-
-    /// Blobs that snapshots link to, and sizes of files in snapshots that are no links.
-    fn used(&self) -> Result<(BTreeSet<String>, BTreeSet<u64>), Failure> {
-        let (mut blobs, mut sizes) = (BTreeSet::new(), BTreeSet::new());
-        for commit in self.commits()? {
-            for file in self.files(&commit) {
-                let path = self.snapshot(&commit).join(file);
-                match linked_blob(&path) {
-                    Some(blob) => drop(blobs.insert(blob)),
-                    None => drop(sizes.insert(fs::metadata(&path).map_or(0, |m| m.len()))),
-                }
-            }
-        }
-        Ok((blobs, sizes))
-    }
-
-    /// Removes an empty snapshot with the names that lead to it, and a repository without any files.
-    fn tidy(&self, commit: &str) -> Result<(), Failure> {
-        if !self.snapshot(commit).exists() {
-            let folder = self.folder.join("refs");
-            for (revision, of) in self.revisions() {
-                if of == commit {
-                    let path = folder.join(&revision);
-                    super::partial::remove_if_there(&path)?;
-                    remove_empty_folders(&path, &folder);
-                }
-            }
-        }
-        if self.commits()?.is_empty() && names(&self.blobs())?.is_empty() {
-            for name in ["blobs", "refs", "snapshots", ""] {
-                // what is not empty stays
-                let _ = fs::remove_dir(self.folder.join(name));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The name of the blob that a snapshot's file links to.
-fn linked_blob(path: &Path) -> Option<String> {
-    let target = fs::read_link(path).ok()?;
-    Some(target.file_name()?.to_str()?.to_owned())
-}
-
-fn is_blob_name(name: &str) -> bool {
-    is_hex(name, 64) || is_hex(name, 40)
-}
-
-/// Removes the folders that `path` was in as long as they are empty, up to `top` itself.
-fn remove_empty_folders(path: &Path, top: &Path) {
-    for folder in path.ancestors().skip(1) {
-        if !folder.starts_with(top) || fs::remove_dir(folder).is_err() {
-            return;
-        }
-    }
-}
-
-/// Whether a file has other names, so that removing one frees nothing.
-#[cfg(unix)]
-fn is_shared(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    fs::metadata(path).is_ok_and(|metadata| metadata.nlink() > 1)
-}
-
-#[cfg(not(unix))]
-fn is_shared(_: &Path) -> bool {
-    false
 }
 
 #[cfg(unix)]
@@ -302,7 +198,7 @@ fn symlink(_: &str, _: &Path) -> io::Result<()> {
 }
 
 /// A second name for a blob, or else a second file.
-fn copy(blob: &Path, path: &Path) -> Result<(), Failure> {
+pub fn copy(blob: &Path, path: &Path) -> Result<(), Failure> {
     if fs::hard_link(blob, path).is_ok() {
         return Ok(());
     }
@@ -334,36 +230,38 @@ pub fn names(folder: &Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Files under a folder, links that lead nowhere left out.
-fn list(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<String>) {
-    for name in names(folder).unwrap_or_default() {
+/// Files under a folder. Links that lead nowhere are left out, and folders that are links: these may
+/// lead back.
+fn list(folder: &Path, prefix: &str, found: &mut Vec<String>) -> Result<(), Failure> {
+    for name in names(folder)? {
         let path = folder.join(&name);
-        let Ok(metadata) = fs::metadata(&path) else {
-            continue;
-        };
         let name = format!("{prefix}{name}");
-        if metadata.is_file() {
-            found.push(name);
-        } else if metadata.is_dir() && depth < MAX_DEPTH {
-            list(&path, &format!("{name}/"), depth + 1, found);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => list(&path, &format!("{name}/"), found)?,
+            Ok(_) if path.is_file() => found.push(name),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Failure::io(&path)(error)),
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-    const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+    pub const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    pub const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-    struct Disk {
-        folder: tempfile::TempDir,
-        repo: Repo,
+    /// A cache of one repository, `u/r`.
+    pub struct Disk {
+        pub folder: tempfile::TempDir,
+        pub repo: Repo,
     }
 
     impl Disk {
-        fn new() -> Disk {
+        pub fn new() -> Disk {
             let folder = tempfile::tempdir().unwrap();
             let root = folder.path().to_owned();
             let repo = HubCache { root }.repo("u/r");
@@ -372,7 +270,7 @@ mod tests {
         }
 
         /// A blob with these bytes, named by a digit.
-        fn blob(&self, digit: char, bytes: &[u8]) -> Checksum {
+        pub fn blob(&self, digit: char, bytes: &[u8]) -> Checksum {
             let checksum = Checksum::Sha256(digit.to_string().repeat(64));
             fs::write(self.repo.blob(&checksum), bytes).unwrap();
             checksum
@@ -399,47 +297,7 @@ mod tests {
         assert_eq!(disk.repo.commit("refs/pr/1").as_deref(), Some(A));
         assert_eq!(disk.repo.commit(B).as_deref(), Some(B));
         assert_eq!(disk.repo.commit("main"), None);
-        assert_eq!(disk.repo.files(A), ["d/m.gguf"]);
+        assert_eq!(disk.repo.files(A).unwrap(), ["d/m.gguf"]);
         assert!(disk.repo.has(A, "d/m.gguf", 7) && !disk.repo.has(A, "d/m.gguf", 8));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_shared_blob_outlives_one_of_its_snapshots() {
-        let disk = Disk::new();
-        let (shared, own) = (disk.blob('1', b"both"), disk.blob('2', b"only A"));
-        for (commit, file, blob) in [
-            (A, "m.gguf", &shared),
-            (B, "m.gguf", &shared),
-            (A, "n.gguf", &own),
-        ] {
-            disk.repo.link(commit, file, blob).unwrap();
-        }
-        disk.repo.write_ref("main", A).unwrap();
-        let files = ["m.gguf".to_owned(), "n.gguf".to_owned()];
-        assert_eq!(disk.repo.remove(A, &files).unwrap(), (6, 1));
-        assert_eq!(disk.repo.files(B), ["m.gguf"]);
-        assert_eq!(disk.repo.commit("main"), None);
-        assert!(disk.repo.blob(&shared).exists() && !disk.repo.blob(&own).exists());
-        assert_eq!(disk.repo.remove(B, &files[..1]).unwrap(), (4, 0));
-        assert!(!disk.folder.path().join("models--u--r").exists());
-    }
-
-    #[test]
-    fn without_links_nothing_that_may_be_used_is_removed() {
-        let disk = Disk::new();
-        let (one, two) = (disk.blob('1', b"1234"), disk.blob('2', b"12345"));
-        for (commit, file, blob) in [(A, "m", &one), (A, "n", &two), (B, "m", &one)] {
-            let path = disk.repo.snapshot(commit).join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            copy(&disk.repo.blob(blob), &path).unwrap();
-        }
-        disk.repo
-            .remove(A, &["m".to_owned(), "n".to_owned()])
-            .unwrap();
-        assert!(disk.repo.blob(&one).exists() && !disk.repo.blob(&two).exists());
-        assert_eq!(disk.repo.files(B), ["m"]);
-        disk.repo.remove(B, &["m".to_owned()]).unwrap();
-        assert!(!disk.folder.path().join("models--u--r").exists());
     }
 }

@@ -14,7 +14,10 @@ use crate::exit::Failure;
 /// Appends all models, whole or not.
 pub fn scan(cache: &HubCache, found: &mut Vec<Local>) -> Result<(), Failure> {
     for repo in cache.repos()? {
-        of_repo(&repo, found)?;
+        // it belongs to other tools too: what one of them made of a repository hides no other one
+        if let Err(failure) = of_repo(&repo, found) {
+            log::warn!("{failure}: models of {} are not listed", repo.id);
+        }
     }
     Ok(())
 }
@@ -47,9 +50,9 @@ fn unfinished(repo: &Repo) -> Result<Vec<Unfinished>, Failure> {
 
 fn of_repo(repo: &Repo, found: &mut Vec<Local>) -> Result<(), Failure> {
     let mut left = unfinished(repo)?;
-    let revisions = repo.revisions();
+    let revisions = repo.revisions()?;
     for commit in repo.commits()? {
-        let files = repo.files(&commit);
+        let files = repo.files(&commit)?;
         let all = choice::candidates(files.iter().map(String::as_str));
         for candidate in &all {
             let belongs = |it: &mut Unfinished| it.commit == commit && is_of(candidate, &it.file);
@@ -66,7 +69,7 @@ fn of_repo(repo: &Repo, found: &mut Vec<Local>) -> Result<(), Failure> {
             .extract_if(.., |it| it.name == first.name && it.commit == first.commit)
             .collect();
         partials.push(first);
-        found.push(only_unfinished(repo, partials));
+        found.push(only_unfinished(repo, partials)?);
     }
     Ok(())
 }
@@ -126,9 +129,7 @@ fn of_commit(
         source: source(repo, commit),
         format: candidate.kind.name().to_owned(),
         quant: quant.unwrap_or(label),
-        size: on_disk
-            .map(|path| fs::metadata(path).map_or(0, |m| m.len()))
-            .sum(),
+        size: bytes_of(on_disk),
         path,
         state,
         place: Place::Hub {
@@ -140,39 +141,45 @@ fn of_commit(
     }
 }
 
-/// A model of which no file is finished.
-fn only_unfinished(repo: &Repo, partials: Vec<Unfinished>) -> Local {
+/// A model without any finished weights.
+fn only_unfinished(repo: &Repo, partials: Vec<Unfinished>) -> Result<Local, Failure> {
     let first = &partials[0];
     let (name, commit) = (first.name.clone(), first.commit.clone());
-    let is_gguf = first.file.ends_with(".gguf");
-    let kind = if is_gguf {
-        Kind::Gguf
+    let (kind, files) = if first.file.ends_with(".gguf") {
+        (Kind::Gguf, Vec::new())
     } else {
-        Kind::Safetensors
+        let mut files = repo.files(&commit)?;
+        files.retain(|file| choice::is_beside_weights(file));
+        (Kind::Safetensors, files)
     };
     let label = match reference::parse(&name) {
         Ok(Reference::Hub(hub)) => hub.pick.unwrap_or_default(),
         _ => String::new(),
     };
     let blobs: Vec<PathBuf> = partials.iter().map(|it| it.blob.clone()).collect();
-    let sizes = blobs
-        .iter()
-        .map(|blob| fs::metadata(blob).map_or(0, |m| m.len()));
-    Local {
+    let finished = files.iter().map(|file| repo.snapshot(&commit).join(file));
+    let on_disk = finished.chain(blobs.iter().cloned());
+    Ok(Local {
         name,
         source: source(repo, &commit),
         format: kind.name().to_owned(),
         quant: label,
-        size: sizes.sum(),
+        size: bytes_of(on_disk),
         path: blobs[0].clone(),
         state: State::Partial,
         place: Place::Hub {
             repo: repo.clone(),
             commit,
-            files: Vec::new(),
+            files,
             partials: blobs,
         },
-    }
+    })
+}
+
+fn bytes_of(paths: impl Iterator<Item = PathBuf>) -> u64 {
+    paths
+        .map(|path| fs::metadata(path).map_or(0, |metadata| metadata.len()))
+        .sum()
 }
 
 fn source(repo: &Repo, commit: &str) -> String {

@@ -17,8 +17,6 @@ use super::reference::HubRef;
 use super::registry::{Entry, Registry};
 use crate::exit::Failure;
 
-const INDEX: &str = "model.safetensors.index.json";
-
 /// One model, or what there is of it.
 #[derive(Debug)]
 pub struct Local {
@@ -65,7 +63,7 @@ pub fn all(cache: Option<&Cache>, registry: &Registry) -> Result<Vec<Local>, Fai
     if let Ok(cache) = HubCache::locate()
         && let Err(failure) = hub_scan::scan(&cache, &mut found)
     {
-        // it belongs to other tools too: what they made of it does not hide our own models
+        // whatever became of it, our own models are not hidden by that
         log::warn!("{failure}: models of the hub are not listed");
     }
     Ok(found)
@@ -79,7 +77,7 @@ pub fn find(repo: &Repo, hub: &HubRef) -> Result<Option<PathBuf>, Failure> {
     let Some(commit) = repo.commit(hub.revision()) else {
         return Ok(None);
     };
-    let files = repo.files(&commit);
+    let files = repo.files(&commit)?;
     let paths = files.iter().map(String::as_str);
     let chosen = match choice::choose(&hub.repo, paths, hub.pick.as_deref()) {
         Ok(chosen) => chosen,
@@ -104,16 +102,17 @@ pub fn is_whole(snapshot: &Path, candidate: &Candidate) -> bool {
     candidate.missing.is_empty()
         && (candidate.kind == Kind::Gguf || {
             let has = |file: &str| candidate.files.iter().any(|there| there == file);
-            has("tokenizer.json") && shards(snapshot).iter().all(|shard| has(shard))
+            let has_weights = || {
+                has(choice::WEIGHTS)
+                    || has(choice::INDEX) && shards(snapshot).iter().all(|shard| has(shard))
+            };
+            has("tokenizer.json") && has_weights()
         })
 }
 
-/// The shards that the index names; none without an index that can be read.
+/// The shards that the index names; none of one that cannot be read, which opening it will tell.
 fn shards(snapshot: &Path) -> BTreeSet<String> {
-    let text = match fs::read_to_string(snapshot.join(INDEX)) {
-        Ok(text) if !snapshot.join("model.safetensors").exists() => text,
-        _ => return BTreeSet::new(),
-    };
+    let text = fs::read_to_string(snapshot.join(choice::INDEX)).unwrap_or_default();
     let index: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let map = index["weight_map"].as_object();
     let shards = map.into_iter().flatten();
@@ -151,23 +150,22 @@ fn of_download(folder: &Path) -> Result<Option<Local>, Failure> {
     let files = names(folder)?;
     for file in &files {
         let path = folder.join(file);
-        let (name, target, state) = if let Some(target) = file.strip_suffix(".partial") {
+        let (name, target, (state, quant)) = if let Some(target) = file.strip_suffix(".partial") {
             let name = read_note(&path).map(|(name, _)| name);
-            (name, folder.join(target), State::Partial)
+            (name, folder.join(target), (State::Partial, None))
         } else if files.contains(&format!("{file}.source")) && !file.ends_with(".source") {
             let note = fs::read_to_string(with_suffix(&path, ".source"));
-            (note.ok(), path.clone(), look(&path).0)
+            (note.ok(), path.clone(), look(&path))
         } else {
             continue;
         };
         let Some(name) = name else { continue };
-        let quant = look(&target).1.unwrap_or_default();
         let source = name.split('#').next().unwrap_or_default().to_owned();
         return Ok(Some(Local {
             name,
             source,
             format: Kind::Gguf.name().to_owned(),
-            quant,
+            quant: quant.unwrap_or_default(),
             size: fs::metadata(&path).map_or(0, |metadata| metadata.len()),
             path: target.clone(),
             state,

@@ -7,6 +7,7 @@ mod fetch;
 mod headers;
 mod hub;
 mod hub_cache;
+mod hub_remove;
 mod hub_scan;
 mod local;
 pub mod ls;
@@ -38,15 +39,6 @@ use crate::prompt::Given;
 use network::Network;
 use obtain::Obtain;
 
-/// The same for what only looks at a model: nothing is downloaded for that.
-pub fn resolve_local(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
-    let offline = GlobalArgs {
-        offline: true,
-        ..global.clone()
-    };
-    resolve(reference, &offline)
-}
-
 /// A model that is on this machine.
 #[derive(Debug, Clone)]
 pub struct Resolved {
@@ -75,6 +67,15 @@ pub fn resolve(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failu
         }),
         None => obtain(reference, global, false, false),
     }
+}
+
+/// [`resolve`] for what only looks at a model: nothing is downloaded for that.
+pub fn resolve_local(reference: &OsStr, global: &GlobalArgs) -> Result<Resolved, Failure> {
+    let offline = GlobalArgs {
+        offline: true,
+        ..global.clone()
+    };
+    resolve(reference, &offline)
 }
 
 /// `nelumbo pull REF`: the hub is asked what a branch means today.

@@ -74,7 +74,8 @@ impl Obtain<'_> {
             if self.network.offline {
                 return Err(self.offline(&wanted.target, &reference.to_string(), true));
             }
-            pull::get_all(std::slice::from_ref(&wanted), self.network, headline)?;
+            let wanted = std::slice::from_ref(&wanted);
+            pull::get_all(wanted, self.network, headline, &|_| Ok(()))?;
         }
         Ok(wanted.target)
     }
@@ -178,14 +179,10 @@ impl Obtain<'_> {
             human_bytes(bytes),
             repo.snapshot(commit).display()
         );
-        let result = pull::get_all(&wanted, self.network, &headline);
-        // what did arrive is linked even if another file did not
-        for (file, wanted) in missing.iter().zip(&wanted) {
-            if wanted.state()?.0 == State::Ready {
-                repo.link(commit, &file.path, &file.checksum)?;
-            }
-        }
-        result
+        // at once: a blob that no snapshot leads to is neither listed nor ever deleted
+        pull::get_all(&wanted, self.network, &headline, &|idx| {
+            repo.link(commit, &missing[idx].path, &missing[idx].checksum)
+        })
     }
 
     /// What to do where there is a network.

@@ -11,7 +11,7 @@ use super::cache::{State, with_suffix};
 use super::checksum::Checksum;
 use super::choice::Kind;
 use super::fetch::Remote;
-use super::headers::encoded;
+use super::headers::{encoded, encoded_part};
 use super::network::Network;
 use super::partial::Partial;
 use super::progress::{Progress, human_bytes};
@@ -69,12 +69,19 @@ impl Wanted {
     }
 }
 
-/// Downloads those files that are not there. `headline` is told before the first one.
+/// Downloads those files that are not there. `headline` is told before the first one; `landed` gets
+/// the place in `wanted` of each file as soon as it is there.
 ///
 /// # Errors
 /// [`Failure::Disk`] before anything is written if they do not all fit; [`Failure::Network`] if no
-/// source has one of them; [`Failure::Model`] if a source has something else under its name.
-pub fn get_all(wanted: &[Wanted], network: &Network, headline: &str) -> Result<(), Failure> {
+/// source has one of them; [`Failure::Model`] if a source has something else under its name;
+/// what `landed` returns.
+pub fn get_all(
+    wanted: &[Wanted],
+    network: &Network,
+    headline: &str,
+    landed: &dyn Fn(usize) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut bytes = 0u64;
     for one in wanted {
         bytes = bytes.saturating_add(one.missing()?);
@@ -83,10 +90,11 @@ pub fn get_all(wanted: &[Wanted], network: &Network, headline: &str) -> Result<(
         space::check(folder_of(&one.target), bytes, &one.name, network.force)?;
     }
     let mut headline = Some(headline).filter(|_| !network.quiet);
-    for one in wanted {
+    for (idx, one) in wanted.iter().enumerate() {
         if one.state()?.0 != State::Ready {
             get(one, network, &mut headline)?;
         }
+        landed(idx)?;
     }
     Ok(())
 }
@@ -127,11 +135,13 @@ fn from_sources(wanted: &Wanted, network: &Network) -> Result<(), Failure> {
         match verified(source, wanted, network, &mut partial, &mut progress) {
             Ok(found) => {
                 drop(progress);
+                // first, since a download without its note is neither listed nor ever deleted
+                write_note(wanted, source)?;
                 partial.publish()?;
                 if wanted.checksum.is_none() {
                     warn_unverified(wanted, &found);
                 }
-                return write_note(wanted, source);
+                return Ok(());
             }
             Err(Refusal::Next(why)) => {
                 progress.remark(&format!("{source}: {why}"));
@@ -250,13 +260,8 @@ fn from_source(
 
 /// Where the hub has a file of a repository.
 fn hub_url(network: &Network, repo: &str, revision: &str, file: &str) -> String {
-    // a branch with slashes is one part of the address
-    let revision = encoded(revision).replace('/', "%2F");
-    format!(
-        "{}/{repo}/resolve/{revision}/{}",
-        network.hub,
-        encoded(file)
-    )
+    let (revision, file) = (encoded_part(revision), encoded(file));
+    format!("{}/{repo}/resolve/{revision}/{file}", network.hub)
 }
 
 fn write_note(wanted: &Wanted, source: &Source) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use crate::support::hub::{self, COMMIT, Repo, fetched, gguf, sha256};
+use crate::support::hub::{self, COMMIT, Repo, fetched, gguf, sha256, sharded};
 use crate::support::{World, closed_port, finish};
 
 /// What another tool leaves of one file, links or not; the path in the snapshot.
@@ -62,6 +62,38 @@ fn a_damaged_file_is_seen_and_replaced() {
     );
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(world.state_of("u/r:Q4_K_M"), "ready");
+}
+
+#[test]
+fn shards_without_their_list_are_not_yet_a_model() {
+    let world = World::new();
+    let files = sharded();
+    let there = [
+        "config.json",
+        "tokenizer.json",
+        "model-00001-of-00002.safetensors",
+    ];
+    for (name, bytes) in files.iter().filter(|file| there.contains(&file.0.as_str())) {
+        left_by_another_tool(&world, name, bytes, true);
+    }
+    assert_eq!(world.state_of("u/r:safetensors"), "partial");
+    let server = hub::start(vec![Repo {
+        files: files.clone(),
+        ..Repo::new(&[])
+    }]);
+    // its configuration says too little to be run; whether that is found out needs all its files
+    let ended = world.nelumbo(&server.url, &["run", "u/r", "hello"]);
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    let mut fetched = fetched(&server);
+    fetched.sort();
+    let missing = [
+        "generation_config.json",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "tokenizer_config.json",
+    ];
+    assert_eq!(fetched, missing);
+    assert_eq!(world.state_of("u/r:safetensors"), "ready");
 }
 
 #[test]

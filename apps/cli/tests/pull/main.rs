@@ -12,6 +12,10 @@ mod sources;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use support::hub::gguf;
 use support::{World, write_wheel};
 
@@ -48,10 +52,29 @@ fn assert_pulled(world: &World, ended: &support::Ended) {
         ended.stdout.trim_end(),
         world.tiny("tiny.gguf").to_str().unwrap()
     );
-    assert_eq!(std::fs::read(world.tiny("tiny.gguf")).unwrap(), body());
+    assert_eq!(fs::read(world.tiny("tiny.gguf")).unwrap(), body());
     assert_eq!(
         world.files(),
         ["tiny.gguf", "tiny.gguf.lock", "tiny.gguf.source"]
     );
     assert_eq!(world.state(), "ready");
+}
+
+/// Pulls `reference`, and kills that as soon as the unfinished file has `bytes`.
+fn pull_killed_at(world: &World, hub: &str, reference: &str, partial: &Path, bytes: usize) {
+    let mut child = world
+        .command(&["pull", reference])
+        .env("HF_ENDPOINT", hub)
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while fs::metadata(partial).map_or(0, |m| m.len()) < bytes as u64 {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{bytes} bytes never came"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

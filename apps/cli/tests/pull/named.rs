@@ -1,14 +1,14 @@
 //! Models of the table, from the hub.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nelumbo::formats::Encoding;
 use nelumbo::formats::write::GgufWriter;
 
 use crate::support::World;
 use crate::support::server::{Reply, Server};
-use crate::{NO_SUCH, SIZE, assert_pulled, body, world};
+use crate::{NO_SUCH, SIZE, assert_pulled, body, pull_killed_at, world};
 
 #[test]
 fn the_hub_is_asked_first_and_only_once() {
@@ -80,22 +80,8 @@ fn a_killed_download_is_resumed() {
         }
         reply
     });
-    let mut child = world
-        .command(&["pull", "tiny"])
-        .env("HF_ENDPOINT", &server.url)
-        .spawn()
-        .unwrap();
     let partial = world.tiny("tiny.gguf.partial");
-    let start = Instant::now();
-    while fs::metadata(&partial).map_or(0, |m| m.len()) < SIZE as u64 / 2 {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "the first half never came"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    pull_killed_at(&world, &server.url, "tiny", &partial, SIZE / 2);
     assert_eq!(world.state(), "partial");
 
     let ended = world.nelumbo(&server.url, &["pull", "tiny"]);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::hub::{self, Repo, gguf, sha256, split_gguf};
+use crate::support::hub::{self, Repo, gguf, sha256, sharded, split_gguf};
 use crate::support::server::{Reply, Server};
 use crate::support::{Ended, World, closed_port};
 use crate::{NO_SUCH, SIZE, body, world};
@@ -117,6 +117,30 @@ fn parts_go_together_finished_or_not() {
     let ended = rm(&world, &["u/r:q8_0", "-y"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("freed 1.4 MB"), "{}", ended.stdout);
+    assert!(!world.hub("models--u--r").exists());
+}
+
+#[test]
+fn what_came_before_the_weights_goes_with_them() {
+    let world = World::new();
+    let repo = Repo {
+        files: sharded(),
+        ..Repo::new(&[])
+    };
+    let server = Server::start(move |request, _| {
+        let reply = hub::answer(std::slice::from_ref(&repo), request);
+        let is_first = request.path.ends_with("1-of-00002.safetensors");
+        match (is_first, request.range_start()) {
+            (false, _) => reply,
+            (true, None) => reply.cut_after(10_000),
+            (true, Some(_)) => Reply::new(404, b""),
+        }
+    });
+    let ended = world.nelumbo(&server.url, &["pull", "u/r"]);
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+    assert_eq!(world.state_of("u/r:safetensors"), "partial");
+    let ended = rm(&world, &["u/r", "-y"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(!world.hub("models--u--r").exists());
 }
 

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
-
 /// No command of these tests may take longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -76,10 +74,7 @@ impl World {
 
     /// A table with one model `tiny` of these bytes: on the hub, then in a wheel.
     pub fn write_table(&self, body: &[u8]) {
-        let sha256: String = Sha256::digest(body)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let sha256 = hub::sha256(body);
         let text = format!(
             "[[model]]\nname = \"tiny\"\ntag = \"q8_0\"\narchitecture = \"llama\"\nformat = \"gguf\"\n\
              quant = \"Q8_0\"\nfile = \"tiny.gguf\"\nsize = {}\nsha256 = \"{sha256}\"\nlicence = \"MIT\"\n\
