@@ -161,9 +161,7 @@ mod tests {
         PromptArgs {
             prompt: prompt.map(OsString::from),
             file: file.map(Into::into),
-            system: None,
             raw: false,
-            reverse_prompt: Vec::new(),
         }
     }
 
