@@ -25,7 +25,7 @@ use crate::suggest;
 const SECTIONS: [&str; 3] = ["run", "chat", "bench"];
 
 /// Options that are actions or lead to this file: nothing to be kept in it.
-const NOT_KEYS: [&str; 4] = ["config", "list-devices", "help", "version"];
+const NOT_KEYS: [&str; 5] = ["cache-list", "config", "list-devices", "help", "version"];
 
 /// No such file is longer.
 const MAX_BYTES: u64 = 1 << 20;
@@ -324,6 +324,7 @@ mod tests {
             ("top-k = [1]", &["top-k", "array"]),
             ("verbose = -1", &["verbose", "0 to 255"]),
             ("config = \"x\"", &["config", "no such option"]),
+            ("cache-list = true", &["cache-list", "no such option"]),
             ("a\nb = 1", &["n.toml: line 1"]),
             ("temp = 1\ntop-k = = 2", &["n.toml: line 2"]),
         ] {

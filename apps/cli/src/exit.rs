@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use nelumbo::Error;
 
 /// Interrupted by the user, as shells report it: 128 + SIGINT.
-pub const INTERRUPTED: u8 = 130;
+const INTERRUPTED: u8 = 130;
 
 /// Everything that ends a command early. The message says what is wrong, `hint` what to do.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Failure {
                 Some("the file looks damaged or unfinished: download it again")
             }
             Failure::Engine(Error::Template { .. }) => {
-                Some("--raw gives the text to the model without its chat template")
+                Some("`nelumbo run --raw` gives a text to the model without its chat template")
             }
             Failure::Engine(Error::AdapterLacks { .. }) => Some(
                 "leave --numerics out to take what every adapter can do; `nelumbo devices` lists what each can",
@@ -151,6 +151,19 @@ pub fn report(failure: &Failure) {
 /// One line on stderr. A closed stderr is no reason to fail.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Calls this at each Ctrl-C from now on; once it says so, the program ends as interrupted.
+pub fn on_ctrl_c(mut is_enough: impl FnMut() -> bool + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(move || {
+        if is_enough() {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })
+    .map_err(|error| Failure::Io {
+        path: "Ctrl-C handler".into(),
+        source: std::io::Error::other(error),
+    })
 }
 
 /// Where and why the last panic happened, for [`run_guarded`].

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::args::{Format, GlobalArgs, RunArgs};
-use crate::exit::{Failure, INTERRUPTED, say};
+use crate::exit::{self, Failure, say};
 use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
-use crate::prompt::{self, Given};
+use crate::prompt::{self, Given, is_on_line};
 use crate::{chat, devices, models, session};
 
 /// A loaded model, as far as this command knows it.
@@ -35,19 +35,23 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     options::explain(&args.device);
     let mut options = RunOptions::new(&args)?;
     let model = models::from_flags(&args.device, args.model.take(), given)?;
+    let is_untyped = model.as_ref().is_some_and(|model| !model.is_empty())
+        && !is_on_line(given.model)
+        && !is_on_line(given.hub);
     let (reference, words) = prompt::split_model(model, std::mem::take(&mut args.words))?;
-    if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
+    if is_untyped && words.len() > 1 && Path::new(&words[0]).exists() {
         let (model, word) = (
             Path::new(&reference).display(),
             Path::new(&words[0]).display(),
         );
         say(&format!(
-            "note: NELUMBO_MODEL names the model ({model}), so {word} is part of the prompt; -m overrides it"
+            "note: the environment or the file of settings names the model ({model}), so {word} is \
+             part of the prompt; -m overrides it"
         ));
     }
     if chat::is_interactive() && is_talk(&args, &words, given) {
         args.model = Some(reference);
-        return chat::talk(args, global, chat::history_wanted());
+        return chat::talk(args, options, global);
     }
     let prompt = prompt::gather(&words, &args.prompt, given)?;
     let model = models::resolve(&reference, global)?;
@@ -105,15 +109,7 @@ fn stream(
 fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .map_err(|error| Failure::Io {
-        path: "Ctrl-C handler".into(),
-        source: io::Error::other(error),
-    })?;
+    exit::on_ctrl_c(move || flag.swap(true, Ordering::Relaxed))?;
     Ok(stop)
 }
 
