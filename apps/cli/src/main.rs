@@ -14,6 +14,7 @@ mod models;
 mod options;
 mod output;
 mod prompt;
+mod reading;
 mod run;
 mod session;
 mod show;

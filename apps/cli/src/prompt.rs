@@ -10,9 +10,7 @@ use clap::parser::ValueSource;
 
 use crate::args::PromptArgs;
 use crate::exit::Failure;
-
-/// No prompt is longer than this many bytes; no context would hold it either.
-const MAX_PROMPT_BYTES: u64 = 64 << 20;
+use crate::reading;
 
 /// Where the values of options that stand for one another come from: the file of settings, then the
 /// environment, then the command line, each of which wins over what is before it.
@@ -80,8 +78,7 @@ pub fn split_model(
     Ok((model, words))
 }
 
-/// What else there is than an empty stdin.
-const HOW_TO_GIVE_ONE: &str = "give PROMPT, -p TEXT or -f FILE";
+const EMPTY_STDIN: &str = "no prompt: stdin is empty; give PROMPT, -p TEXT or -f FILE";
 
 /// The prompt: words, else options, else stdin.
 pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<String, Failure> {
@@ -109,12 +106,12 @@ pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<Str
         (Some(text), Some(_)) if given.prompt >= given.file => {
             utf8(text, "--prompt").map(str::to_owned)
         }
-        (_, Some(path)) if path.as_os_str() == "-" => from_stdin(HOW_TO_GIVE_ONE),
+        (_, Some(path)) if path.as_os_str() == "-" => from_stdin(EMPTY_STDIN),
         (_, Some(path)) => from_file(path),
         (None, None) if std::io::stdin().is_terminal() => Err(Failure::Usage(
             "no prompt: give PROMPT, -p TEXT, -f FILE, or pipe one in".to_owned(),
         )),
-        (None, None) => from_stdin(HOW_TO_GIVE_ONE),
+        (None, None) => from_stdin(EMPTY_STDIN),
     }
 }
 
@@ -153,32 +150,18 @@ fn from_file(path: &Path) -> Result<String, Failure> {
     read_text(file, path)
 }
 
-/// All of stdin, which must not be empty; `hint` says what else there is.
-pub fn from_stdin(hint: &str) -> Result<String, Failure> {
+/// All of stdin; an error of these words where it is empty.
+pub fn from_stdin(if_empty: &str) -> Result<String, Failure> {
     let text = read_text(std::io::stdin().lock(), Path::new("stdin"))?;
     if text.is_empty() {
-        return Err(Failure::Usage(format!("no prompt: stdin is empty; {hint}")));
+        return Err(Failure::Usage(if_empty.to_owned()));
     }
     Ok(text)
 }
 
 /// All of it without the last line end, which editors and `echo` add unasked.
 fn read_text(source: impl Read, path: &Path) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    source
-        .take(MAX_PROMPT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(Failure::io(path))?;
-    if bytes.len() as u64 > MAX_PROMPT_BYTES {
-        return Err(Failure::Usage(format!(
-            "{}: a prompt may have {MAX_PROMPT_BYTES} bytes",
-            path.display()
-        )));
-    }
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::Usage(format!("{}: not valid UTF-8 at byte {at}", path.display()))
-    })?;
+    let mut text = reading::read_text(source, path, reading::MAX_TEXT_BYTES)?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {

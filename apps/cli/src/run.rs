@@ -1,7 +1,7 @@
 //! `nelumbo run`: one prompt, one answer.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,10 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {
-        Format::Text => Box::new(TextOutput::new(stdout)),
+        Format::Text => {
+            let terminal = stdout.is_terminal();
+            Box::new(TextOutput::new(stdout, terminal))
+        }
         Format::Json => Box::new(JsonOutput::new(stdout)),
     };
     let answer = stream(&mut engine, &prompt, &options, output.as_mut(), &stop)?;
@@ -166,7 +169,7 @@ mod tests {
             &mut parrot,
             "",
             &options(),
-            &mut TextOutput::new(&mut bytes),
+            &mut TextOutput::new(&mut bytes, false),
             &stop,
         );
         assert_eq!(answer.unwrap(), sample());
@@ -188,7 +191,7 @@ mod tests {
             &mut parrot,
             "",
             &options(),
-            &mut TextOutput::new(writer),
+            &mut TextOutput::new(writer, false),
             &stop,
         );
         assert!(matches!(failure, Err(Failure::OutputClosed)));

@@ -74,7 +74,7 @@ fn text(words: &[OsString]) -> Result<String, Failure> {
             let problem = "no text: give TEXT, or pipe one in";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        return prompt::from_stdin("give TEXT");
+        return prompt::from_stdin("no text: stdin is empty; give TEXT");
     }
     prompt::joined(words, "the text")
 }
