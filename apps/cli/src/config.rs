@@ -286,6 +286,11 @@ mod tests {
             defaults(text, "bench").unwrap(),
             [word("quiet", &["true"]), word("repetitions", &["5"])]
         );
+        // a conversation may begin with `run` as well
+        for subcommand in ["run", "chat"] {
+            let kept = defaults("nohistory = true", subcommand).unwrap();
+            assert_eq!(kept, [word("nohistory", &["true"])], "{subcommand}");
+        }
     }
 
     #[test]

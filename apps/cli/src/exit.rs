@@ -1,12 +1,14 @@
 //! How the program ends: one table from error to exit code, one way to print an error.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 
 use nelumbo::Error;
+
+use crate::output::harmless_on;
 
 /// Interrupted by the user, as shells report it: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -142,7 +144,9 @@ pub fn report(failure: &Failure) {
     if matches!(failure, Failure::OutputClosed | Failure::Interrupted) {
         return;
     }
-    say(&format!("error: {failure}"));
+    let text = failure.to_string();
+    let text = harmless_on(std::io::stderr().is_terminal(), &text);
+    say(&format!("error: {text}"));
     if let Some(hint) = failure.hint() {
         say(&format!("hint: {hint}"));
     }

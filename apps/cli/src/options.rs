@@ -231,9 +231,9 @@ pub fn explain(args: &DeviceArgs) {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use std::path::PathBuf;
+
+    use clap::Parser;
 
     use super::*;
     use crate::args::{Cli, Command};

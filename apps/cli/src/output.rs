@@ -378,6 +378,20 @@ pub mod tests {
     }
 
     #[test]
+    fn a_terminal_obeys_no_answer_and_a_pipe_gets_it_as_it_is() {
+        assert_eq!(harmless_on(true, "a\tb\n한"), "a\tb\n한");
+        let text = "\x1b[2J\r\u{9b}0m\x07";
+        for (terminal, expected) in [
+            (true, "\u{fffd}[2J\u{fffd}\u{fffd}0m\u{fffd}"),
+            (false, text),
+        ] {
+            let mut bytes = Vec::new();
+            TextOutput::new(&mut bytes, terminal).piece(text).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn a_closed_pipe_ends_the_stream_quietly() {
         struct Closed;
         impl Write for Closed {
