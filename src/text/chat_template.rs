@@ -61,6 +61,16 @@ pub struct Message {
     pub content: String,
 }
 
+impl Message {
+    /// What `role` says.
+    pub fn new(role: &str, content: &str) -> Message {
+        Message {
+            role: role.to_owned(),
+            content: content.to_owned(),
+        }
+    }
+}
+
 /// What a rendering depends on besides the messages.
 #[derive(Debug, Clone, Default)]
 pub struct RenderOptions {

@@ -10,7 +10,7 @@ use clap::builder::{FalseyValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::args::BenchArgs;
-use crate::chat::args::ChatArgs;
+use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::models::rm::RmArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
@@ -145,6 +145,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub prompt: PromptArgs,
     #[command(flatten)]
+    pub talk: TalkArgs,
+    #[command(flatten)]
     pub length: LengthArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
@@ -169,27 +171,9 @@ pub struct PromptArgs {
     /// Read the prompt from a file, `-` for stdin
     #[arg(short, long, value_name = "FILE", env = "NELUMBO_FILE")]
     pub file: Option<PathBuf>,
-    /// System message of the chat [also: -sys]
-    #[arg(
-        long,
-        value_name = "TEXT",
-        allow_hyphen_values = true,
-        env = "NELUMBO_SYSTEM"
-    )]
-    pub system: Option<OsString>,
     /// Give the text to the model as it is, without the chat template
     #[arg(long, env = "NELUMBO_RAW", value_parser = FalseyValueParser::new())]
     pub raw: bool,
-    /// Stop where this text would appear; repeatable
-    #[arg(
-        short,
-        long,
-        value_name = "TEXT",
-        visible_alias = "stop",
-        allow_hyphen_values = true,
-        env = "NELUMBO_REVERSE_PROMPT"
-    )]
-    pub reverse_prompt: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -219,40 +203,43 @@ pub struct LengthArgs {
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingArgs {
     /// Randomness; 0 always takes the likeliest token [default: what suits the model, or 0.8]
-    #[arg(long, value_name = "T", visible_alias = "temperature", allow_negative_numbers = true, value_parser = |s: &str| values::float(s, 0.0, 100.0),
-          env = "NELUMBO_TEMP")]
+    #[arg(long, value_name = "T", visible_alias = "temperature", allow_negative_numbers = true,
+          value_parser = |s: &str| values::float(s, &values::TEMP), env = "NELUMBO_TEMP")]
     pub temp: Option<f32>,
     /// Keep the K likeliest tokens, 0 for all [default: what suits the model, or 40]
     #[arg(long, value_name = "K", allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(0..=1_048_576), env = "NELUMBO_TOP_K")]
+          value_parser = clap::value_parser!(u32).range(values::TOP_K), env = "NELUMBO_TOP_K")]
     pub top_k: Option<u32>,
     /// Keep the likeliest tokens that together have this probability, 1 for all [default: what suits
     /// the model, or 0.95]
     #[arg(long, value_name = "P", allow_negative_numbers = true,
-          value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_TOP_P")]
+          value_parser = |s: &str| values::float(s, &values::PROBABILITY), env = "NELUMBO_TOP_P")]
     pub top_p: Option<f32>,
     /// Drop tokens less likely than this share of the likeliest one, 0 for none [default: what suits
     /// the model, or 0.05]
     #[arg(long, value_name = "P", allow_negative_numbers = true,
-          value_parser = |s: &str| values::float(s, 0.0, 1.0), env = "NELUMBO_MIN_P")]
+          value_parser = |s: &str| values::float(s, &values::PROBABILITY), env = "NELUMBO_MIN_P")]
     pub min_p: Option<f32>,
     /// Divide the logits of tokens seen before by this, 1 for no change [default: what suits the model,
     /// or 1]
     #[arg(long, value_name = "X", allow_negative_numbers = true,
-          value_parser = |s: &str| values::float(s, 0.01, 100.0), env = "NELUMBO_REPEAT_PENALTY")]
+          value_parser = |s: &str| values::float(s, &values::REPEAT_PENALTY),
+          env = "NELUMBO_REPEAT_PENALTY")]
     pub repeat_penalty: Option<f32>,
     /// Tokens that the three penalties look back, -1 for the whole context
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)),
+          value_parser = clap::value_parser!(i64).range(values::REPEAT_LAST_N),
           env = "NELUMBO_REPEAT_LAST_N")]
     pub repeat_last_n: i64,
     /// Subtract this from the logit of each token seen before
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true,
-          value_parser = |s: &str| values::float(s, -2.0, 2.0), env = "NELUMBO_PRESENCE_PENALTY")]
+          value_parser = |s: &str| values::float(s, &values::PENALTY),
+          env = "NELUMBO_PRESENCE_PENALTY")]
     pub presence_penalty: f32,
     /// Subtract this for each time that a token was seen before
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true,
-          value_parser = |s: &str| values::float(s, -2.0, 2.0), env = "NELUMBO_FREQUENCY_PENALTY")]
+          value_parser = |s: &str| values::float(s, &values::PENALTY),
+          env = "NELUMBO_FREQUENCY_PENALTY")]
     pub frequency_penalty: f32,
     /// Add to one token's logit: ID+BIAS, ID-BIAS or ID=BIAS; repeatable
     #[arg(long, value_name = "ID(+|-)BIAS", value_parser = values::bias, value_delimiter = ',',

@@ -11,7 +11,7 @@
 //! becomes the option's default, so that the environment and the command line win over it.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Command};
@@ -19,13 +19,13 @@ use etcetera::BaseStrategy;
 use toml::{Table, Value};
 
 use crate::exit::Failure;
-use crate::suggest;
+use crate::{reading, suggest};
 
 /// Commands that may have a section of their own.
 const SECTIONS: [&str; 3] = ["run", "chat", "bench"];
 
 /// Options that are actions or lead to this file: nothing to be kept in it.
-const NOT_KEYS: [&str; 4] = ["config", "list-devices", "help", "version"];
+const NOT_KEYS: [&str; 5] = ["cache-list", "config", "list-devices", "help", "version"];
 
 /// No such file is longer.
 const MAX_BYTES: u64 = 1 << 20;
@@ -102,22 +102,7 @@ fn usual_path() -> Option<PathBuf> {
 
 fn read(path: &Path) -> Result<String, Failure> {
     let file = File::open(path).map_err(Failure::io(path))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(Failure::io(path))?;
-    let problem = if bytes.len() as u64 > MAX_BYTES {
-        format!("more than {MAX_BYTES} bytes")
-    } else {
-        match String::from_utf8(bytes) {
-            Ok(text) => return Ok(text),
-            Err(error) => format!(
-                "not valid UTF-8 at byte {}",
-                error.utf8_error().valid_up_to()
-            ),
-        }
-    };
-    Err(Failure::Usage(format!("{}: {problem}", path.display())))
+    reading::read_text(file, path, MAX_BYTES)
 }
 
 /// All of it is checked; defaults are those for `subcommand`, its section after what is for all.
@@ -301,6 +286,11 @@ mod tests {
             defaults(text, "bench").unwrap(),
             [word("quiet", &["true"]), word("repetitions", &["5"])]
         );
+        // a conversation may begin with `run` as well
+        for subcommand in ["run", "chat"] {
+            let kept = defaults("nohistory = true", subcommand).unwrap();
+            assert_eq!(kept, [word("nohistory", &["true"])], "{subcommand}");
+        }
     }
 
     #[test]
@@ -324,6 +314,7 @@ mod tests {
             ("top-k = [1]", &["top-k", "array"]),
             ("verbose = -1", &["verbose", "0 to 255"]),
             ("config = \"x\"", &["config", "no such option"]),
+            ("cache-list = true", &["cache-list", "no such option"]),
             ("a\nb = 1", &["n.toml: line 1"]),
             ("temp = 1\ntop-k = = 2", &["n.toml: line 2"]),
         ] {

@@ -1,6 +1,6 @@
 //! How the program ends: one table from error to exit code, one way to print an error.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,8 +8,10 @@ use std::sync::Mutex;
 
 use nelumbo::Error;
 
+use crate::output::harmless_on;
+
 /// Interrupted by the user, as shells report it: 128 + SIGINT.
-pub const INTERRUPTED: u8 = 130;
+const INTERRUPTED: u8 = 130;
 
 /// Everything that ends a command early. The message says what is wrong, `hint` what to do.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +90,7 @@ impl Failure {
                 Some("the file looks damaged or unfinished: download it again")
             }
             Failure::Engine(Error::Template { .. }) => {
-                Some("--raw gives the text to the model without its chat template")
+                Some("`nelumbo run --raw` gives a text to the model without its chat template")
             }
             Failure::Engine(Error::AdapterLacks { .. }) => Some(
                 "leave --numerics out to take what every adapter can do; `nelumbo devices` lists what each can",
@@ -142,7 +144,9 @@ pub fn report(failure: &Failure) {
     if matches!(failure, Failure::OutputClosed | Failure::Interrupted) {
         return;
     }
-    say(&format!("error: {failure}"));
+    let text = failure.to_string();
+    let text = harmless_on(std::io::stderr().is_terminal(), &text);
+    say(&format!("error: {text}"));
     if let Some(hint) = failure.hint() {
         say(&format!("hint: {hint}"));
     }
@@ -151,6 +155,19 @@ pub fn report(failure: &Failure) {
 /// One line on stderr. A closed stderr is no reason to fail.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Calls this at each Ctrl-C from now on; once it says so, the program ends as interrupted.
+pub fn on_ctrl_c(mut is_enough: impl FnMut() -> bool + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(move || {
+        if is_enough() {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    })
+    .map_err(|error| Failure::Io {
+        path: "Ctrl-C handler".into(),
+        source: std::io::Error::other(error),
+    })
 }
 
 /// Where and why the last panic happened, for [`run_guarded`].

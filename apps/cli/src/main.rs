@@ -14,6 +14,7 @@ mod models;
 mod options;
 mod output;
 mod prompt;
+mod reading;
 mod run;
 mod session;
 mod show;
@@ -28,8 +29,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command as Grammar, CommandFactory, FromArgMatches};
+use clap::{Command as Grammar, CommandFactory, FromArgMatches};
 
 use args::{Cli, Command, GlobalArgs};
 use config::Config;
@@ -86,7 +86,7 @@ enum Unparsed {
     File(Failure),
 }
 
-/// The arguments, and which of them stood on the command line itself.
+/// The arguments, and where some of them come from.
 fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), Unparsed> {
     let mut argv = argv::normalise(argv);
     if argv.len() == 1 {
@@ -109,30 +109,11 @@ fn parse(argv: impl IntoIterator<Item = OsString>) -> Result<(Cli, Given), Unpar
         let config = Config::load(file, &command, &name).map_err(Unparsed::File)?;
         matches = read(config.apply(command, &name), &argv)?;
     }
-    let given = match matches.subcommand() {
-        Some(("run", run)) => given(run),
-        Some(("bench" | "chat", sub)) => Given {
-            model: on_line(sub, "model"),
-            hub: on_line(sub, "hf_repo"),
-            ..Given::default()
-        },
-        _ => Given::default(),
-    };
+    let given = matches
+        .subcommand()
+        .map_or_else(Given::default, |(_, sub)| Given::of(sub));
     let cli = Cli::from_arg_matches(&matches).map_err(Unparsed::Line)?;
     Ok((cli, given))
-}
-
-fn given(run: &ArgMatches) -> Given {
-    Given {
-        model: on_line(run, "model"),
-        hub: on_line(run, "hf_repo"),
-        prompt: on_line(run, "prompt"),
-        file: on_line(run, "file"),
-    }
-}
-
-fn on_line(matches: &ArgMatches, id: &str) -> bool {
-    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {

@@ -85,14 +85,14 @@ impl RunOptions {
     /// Checks what no single flag can check, and draws the seed if there is none.
     pub fn new(args: &RunArgs) -> Result<RunOptions, Failure> {
         refuse_contradictions(args)?;
-        let prompt = &args.prompt;
-        let system = prompt
+        let talk = &args.talk;
+        let system = talk
             .system
             .as_deref()
             .map(|text| utf8(text, "--system"))
             .transpose()?;
         let mut stop = Vec::new();
-        for text in &prompt.reverse_prompt {
+        for text in &talk.reverse_prompt {
             let text = utf8(text, "--reverse-prompt")?;
             if text.is_empty() {
                 return Err(Failure::Usage(
@@ -103,7 +103,7 @@ impl RunOptions {
         }
         nelumbo::text::check_stops(&stop)?;
         Ok(RunOptions {
-            raw: prompt.raw,
+            raw: args.prompt.raw,
             system: system.map(str::to_owned),
             stop,
             max_tokens: args.length.predict.0.map(|n| n as usize),
@@ -119,27 +119,28 @@ impl RunOptions {
 }
 
 /// Where neither the user nor the model says otherwise.
-const USUAL: SamplingDefaults = SamplingDefaults {
-    temperature: Some(0.8),
-    top_k: Some(40),
-    top_p: Some(0.95),
-    min_p: Some(0.05),
-    repeat_penalty: Some(1.0),
+const USUAL: Sampling = Sampling {
+    temperature: 0.8,
+    top_k: 40,
+    top_p: 0.95,
+    min_p: 0.05,
+    repeat_penalty: 1.0,
+    repeat_last_n: Some(64),
+    presence_penalty: 0.0,
+    frequency_penalty: 0.0,
+    logit_bias: Vec::new(),
+    seed: 0,
 };
 
 /// What is drawn by: what the user asked for, else what the model's authors advise, else the usual.
 pub fn suit(sampling: &mut Sampling, asked: &SamplingDefaults, advice: &SamplingDefaults) {
-    let usual = "the usual values are all there";
     let temperature = asked.temperature.or(advice.temperature);
-    sampling.temperature = temperature.or(USUAL.temperature).expect(usual);
-    let top_k = asked.top_k.or(advice.top_k);
-    sampling.top_k = top_k.or(USUAL.top_k).expect(usual);
-    let top_p = asked.top_p.or(advice.top_p);
-    sampling.top_p = top_p.or(USUAL.top_p).expect(usual);
-    let min_p = asked.min_p.or(advice.min_p);
-    sampling.min_p = min_p.or(USUAL.min_p).expect(usual);
+    sampling.temperature = temperature.unwrap_or(USUAL.temperature);
+    sampling.top_k = asked.top_k.or(advice.top_k).unwrap_or(USUAL.top_k);
+    sampling.top_p = asked.top_p.or(advice.top_p).unwrap_or(USUAL.top_p);
+    sampling.min_p = asked.min_p.or(advice.min_p).unwrap_or(USUAL.min_p);
     let penalty = asked.repeat_penalty.or(advice.repeat_penalty);
-    sampling.repeat_penalty = penalty.or(USUAL.repeat_penalty).expect(usual);
+    sampling.repeat_penalty = penalty.unwrap_or(USUAL.repeat_penalty);
 }
 
 /// What the user has a wish about.
@@ -154,29 +155,29 @@ pub fn asked_for(args: &SamplingArgs) -> SamplingDefaults {
 }
 
 fn sampling(args: &RunArgs) -> Sampling {
-    let sampling = &args.sampling;
-    let asked = asked_for(sampling);
-    let usual = "the usual values are all there";
-    Sampling {
-        temperature: asked.temperature.or(USUAL.temperature).expect(usual),
-        top_k: asked.top_k.or(USUAL.top_k).expect(usual),
-        top_p: asked.top_p.or(USUAL.top_p).expect(usual),
-        min_p: asked.min_p.or(USUAL.min_p).expect(usual),
-        repeat_penalty: asked.repeat_penalty.or(USUAL.repeat_penalty).expect(usual),
-        repeat_last_n: usize::try_from(sampling.repeat_last_n).ok(),
-        presence_penalty: sampling.presence_penalty,
-        frequency_penalty: sampling.frequency_penalty,
-        logit_bias: sampling
-            .logit_bias
-            .iter()
+    let args = &args.sampling;
+    let biases = args.logit_bias.iter();
+    let mut sampling = Sampling {
+        repeat_last_n: usize::try_from(args.repeat_last_n).ok(),
+        presence_penalty: args.presence_penalty,
+        frequency_penalty: args.frequency_penalty,
+        logit_bias: biases
             .map(|&Bias { token_id, bias }| (token_id, bias))
             .collect(),
-        // Every RandomState starts from keys of the operating system's randomness.
-        seed: sampling
-            .seed
-            .0
-            .unwrap_or_else(|| RandomState::new().build_hasher().finish()),
-    }
+        seed: args.seed.0.unwrap_or_else(draw_seed),
+        ..USUAL
+    };
+    suit(
+        &mut sampling,
+        &asked_for(args),
+        &SamplingDefaults::default(),
+    );
+    sampling
+}
+
+/// A seed nobody asked for: every `RandomState` starts from keys of the operating system's randomness.
+pub fn draw_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// The adapters that may be used.
@@ -201,7 +202,7 @@ pub fn backend(args: &BackendArgs) -> Option<Backend> {
 /// Flags that cannot be honoured together, or not yet: named, never ignored.
 fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
     refuse_device(&args.device)?;
-    let problem = if args.prompt.raw && args.prompt.system.is_some() {
+    let problem = if args.prompt.raw && args.talk.system.is_some() {
         "--raw and --system: without the chat template there is no place for a system message"
     } else if args.output.logprobs.is_some() && args.output.format == Format::Text {
         "--logprobs needs --format json: the text has no room for them"
@@ -230,9 +231,9 @@ pub fn explain(args: &DeviceArgs) {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use std::path::PathBuf;
+
+    use clap::Parser;
 
     use super::*;
     use crate::args::{Cli, Command};

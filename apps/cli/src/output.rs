@@ -1,5 +1,6 @@
 //! What reaches stdout, and the line of numbers that follows on stderr. Plain data only.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use nelumbo::model::{Decoder, Tuned};
@@ -137,13 +138,16 @@ pub trait Output {
 /// The text as it comes, and a line end after it.
 pub struct TextOutput<W: Write> {
     writer: W,
+    /// A person looks at it: no control characters from a model.
+    terminal: bool,
     at_line_start: bool,
 }
 
 impl<W: Write> TextOutput<W> {
-    pub fn new(writer: W) -> TextOutput<W> {
+    pub fn new(writer: W, terminal: bool) -> TextOutput<W> {
         TextOutput {
             writer,
+            terminal,
             at_line_start: false,
         }
     }
@@ -156,7 +160,7 @@ impl<W: Write> Output for TextOutput<W> {
         }
         self.at_line_start = text.ends_with('\n');
         self.writer
-            .write_all(text.as_bytes())
+            .write_all(harmless_on(self.terminal, text).as_bytes())
             .and_then(|()| self.writer.flush())
             .map_err(Failure::stdout)
     }
@@ -231,10 +235,22 @@ pub fn is_colourful(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
 }
 
+/// A text without what a terminal would obey, where it goes to one: a model, or a file that it read,
+/// may say anything. Line ends and tabs stay; other control characters become U+FFFD.
+pub fn harmless_on(terminal: bool, text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if terminal && text.contains(obeyed) {
+        Cow::Owned(text.replace(obeyed, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
 /// A text on stdout; a reader that has left is no error worth a word.
 pub fn print_line(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{}", text.trim_end_matches('\n'))
+    let text = harmless_on(stdout.is_terminal(), text.trim_end_matches('\n'));
+    writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
         .map_err(Failure::stdout)
 }
@@ -352,11 +368,25 @@ pub mod tests {
             (vec![], "\n"),
         ] {
             let mut bytes = Vec::new();
-            let mut output = TextOutput::new(&mut bytes);
+            let mut output = TextOutput::new(&mut bytes, false);
             for piece in pieces {
                 output.piece(piece).unwrap();
             }
             output.finish(&sample()).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_terminal_obeys_no_answer_and_a_pipe_gets_it_as_it_is() {
+        assert_eq!(harmless_on(true, "a\tb\n한"), "a\tb\n한");
+        let text = "\x1b[2J\r\u{9b}0m\x07";
+        for (terminal, expected) in [
+            (true, "\u{fffd}[2J\u{fffd}\u{fffd}0m\u{fffd}"),
+            (false, text),
+        ] {
+            let mut bytes = Vec::new();
+            TextOutput::new(&mut bytes, terminal).piece(text).unwrap();
             assert_eq!(String::from_utf8(bytes).unwrap(), expected);
         }
     }
@@ -372,7 +402,7 @@ pub mod tests {
                 Ok(())
             }
         }
-        let failure = TextOutput::new(Closed).piece("x").unwrap_err();
+        let failure = TextOutput::new(Closed, false).piece("x").unwrap_err();
         assert!(matches!(failure, Failure::OutputClosed));
     }
 

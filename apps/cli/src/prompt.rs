@@ -3,22 +3,59 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 
 use crate::args::PromptArgs;
 use crate::exit::Failure;
+use crate::reading;
 
-/// No prompt is longer than this many bytes; no context would hold it either.
-const MAX_PROMPT_BYTES: u64 = 64 << 20;
-
-/// Which of the options stood on the command line rather than in the environment.
+/// Where the values of options that stand for one another come from: the file of settings, then the
+/// environment, then the command line, each of which wins over what is before it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Given {
-    pub model: bool,
+    pub model: Option<ValueSource>,
     /// `--hf-repo`.
-    pub hub: bool,
-    pub prompt: bool,
-    pub file: bool,
+    pub hub: Option<ValueSource>,
+    pub prompt: Option<ValueSource>,
+    pub file: Option<ValueSource>,
+}
+
+impl Given {
+    /// Of a subcommand, which need not have all of them.
+    pub fn of(matches: &ArgMatches) -> Given {
+        let source = |id| match matches.try_contains_id(id) {
+            Ok(true) => matches.value_source(id),
+            _ => None,
+        };
+        Given {
+            model: source("model"),
+            hub: source("hf_repo"),
+            prompt: source("prompt"),
+            file: source("file"),
+        }
+    }
+
+    /// With a model that is named by its place on the command line, where there is one.
+    pub fn with_model(self, reference: Option<&OsString>) -> Result<Given, Failure> {
+        match reference {
+            Some(_) if is_on_line(self.model) => {
+                Err(Failure::Usage("two models: MODEL and -m".to_owned()))
+            }
+            Some(_) => Ok(Given {
+                model: Some(ValueSource::CommandLine),
+                ..self
+            }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Whether somebody typed it for this run.
+pub fn is_on_line(source: Option<ValueSource>) -> bool {
+    source == Some(ValueSource::CommandLine)
 }
 
 /// The model's reference and the words of the prompt.
@@ -41,12 +78,14 @@ pub fn split_model(
     Ok((model, words))
 }
 
-/// The prompt. `words` are joined by spaces, so that quotes are not needed.
+const EMPTY_STDIN: &str = "no prompt: stdin is empty; give PROMPT, -p TEXT or -f FILE";
+
+/// The prompt: words, else options, else stdin.
 pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<String, Failure> {
     let on_line = [
         ("PROMPT", !words.is_empty()),
-        ("-p", given.prompt),
-        ("-f", given.file),
+        ("-p", is_on_line(given.prompt)),
+        ("-f", is_on_line(given.file)),
     ];
     let named: Vec<&str> = on_line
         .iter()
@@ -60,41 +99,42 @@ pub fn gather(words: &[OsString], args: &PromptArgs, given: Given) -> Result<Str
         )));
     }
     if !words.is_empty() {
-        let words: Result<Vec<&str>, Failure> =
-            words.iter().map(|word| utf8(word, "the prompt")).collect();
-        return Ok(words?.join(" "));
+        return joined(words, "the prompt");
     }
-    // A variable that is set to nothing counts as not set; an empty -p is an empty prompt.
-    let prompt = args
-        .prompt
-        .as_ref()
-        .filter(|text| given.prompt || !text.is_empty());
-    let file = args
-        .file
-        .as_ref()
-        .filter(|path| given.file || !path.as_os_str().is_empty());
-    match (prompt, file) {
-        (Some(text), _) if !given.file => utf8(text, "--prompt").map(str::to_owned),
-        (_, Some(path)) if path.as_os_str() == "-" => from_stdin(),
+    match prompt_and_file(args, given) {
+        (Some(text), None) => utf8(text, "--prompt").map(str::to_owned),
+        (Some(text), Some(_)) if given.prompt >= given.file => {
+            utf8(text, "--prompt").map(str::to_owned)
+        }
+        (_, Some(path)) if path.as_os_str() == "-" => from_stdin(EMPTY_STDIN),
         (_, Some(path)) => from_file(path),
-        _ if std::io::stdin().is_terminal() => Err(Failure::Usage(
+        (None, None) if std::io::stdin().is_terminal() => Err(Failure::Usage(
             "no prompt: give PROMPT, -p TEXT, -f FILE, or pipe one in".to_owned(),
         )),
-        _ => from_stdin(),
+        (None, None) => from_stdin(EMPTY_STDIN),
     }
 }
 
-/// Whether neither option nor variable gives a prompt.
+/// Whether neither option, variable nor setting gives a prompt.
 pub fn is_absent(args: &PromptArgs, given: Given) -> bool {
-    let prompt = args
-        .prompt
-        .as_ref()
-        .is_some_and(|text| given.prompt || !text.is_empty());
-    let file = args
-        .file
-        .as_ref()
-        .is_some_and(|path| given.file || !path.as_os_str().is_empty());
-    !prompt && !file
+    prompt_and_file(args, given) == (None, None)
+}
+
+/// `--prompt` and `--file`. A variable that is set to nothing counts as not set; an empty -p is an
+/// empty prompt.
+fn prompt_and_file(args: &PromptArgs, given: Given) -> (Option<&OsString>, Option<&PathBuf>) {
+    let prompt = args.prompt.as_ref();
+    let file = args.file.as_ref();
+    (
+        prompt.filter(|text| is_on_line(given.prompt) || !text.is_empty()),
+        file.filter(|path| is_on_line(given.file) || !path.as_os_str().is_empty()),
+    )
+}
+
+/// Words of the command line as one text, so that it needs no quotes.
+pub fn joined(words: &[OsString], what: &str) -> Result<String, Failure> {
+    let words: Result<Vec<&str>, Failure> = words.iter().map(|word| utf8(word, what)).collect();
+    Ok(words?.join(" "))
 }
 
 /// An argument that must be text.
@@ -110,33 +150,18 @@ fn from_file(path: &Path) -> Result<String, Failure> {
     read_text(file, path)
 }
 
-/// All of stdin, which must not be empty.
-pub fn from_stdin() -> Result<String, Failure> {
+/// All of stdin; an error of these words where it is empty.
+pub fn from_stdin(if_empty: &str) -> Result<String, Failure> {
     let text = read_text(std::io::stdin().lock(), Path::new("stdin"))?;
     if text.is_empty() {
-        let hint = "give PROMPT, -p TEXT or -f FILE";
-        return Err(Failure::Usage(format!("no prompt: stdin is empty; {hint}")));
+        return Err(Failure::Usage(if_empty.to_owned()));
     }
     Ok(text)
 }
 
 /// All of it without the last line end, which editors and `echo` add unasked.
 fn read_text(source: impl Read, path: &Path) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    source
-        .take(MAX_PROMPT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(Failure::io(path))?;
-    if bytes.len() as u64 > MAX_PROMPT_BYTES {
-        return Err(Failure::Usage(format!(
-            "{}: a prompt may have {MAX_PROMPT_BYTES} bytes",
-            path.display()
-        )));
-    }
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::Usage(format!("{}: not valid UTF-8 at byte {at}", path.display()))
-    })?;
+    let mut text = reading::read_text(source, path, reading::MAX_TEXT_BYTES)?;
     if text.ends_with('\n') {
         text.pop();
         if text.ends_with('\r') {
@@ -161,9 +186,7 @@ mod tests {
         PromptArgs {
             prompt: prompt.map(OsString::from),
             file: file.map(Into::into),
-            system: None,
             raw: false,
-            reverse_prompt: Vec::new(),
         }
     }
 
@@ -189,16 +212,33 @@ mod tests {
             "why not"
         );
         assert_eq!(gather(&[], &from_env, Given::default()).unwrap(), "env");
-        let file_given = Given {
-            file: true,
-            ..Given::default()
-        };
-        assert!(matches!(
-            gather(&[], &from_env, file_given),
-            Err(Failure::Io { .. })
-        ));
+        for (prompt, file) in [
+            (None, Some(ValueSource::CommandLine)),
+            (
+                Some(ValueSource::EnvVariable),
+                Some(ValueSource::CommandLine),
+            ),
+            (
+                Some(ValueSource::DefaultValue),
+                Some(ValueSource::EnvVariable),
+            ),
+        ] {
+            let file_wins = Given {
+                prompt,
+                file,
+                ..Given::default()
+            };
+            let gathered = gather(&[], &from_env, file_wins);
+            assert!(matches!(gathered, Err(Failure::Io { .. })), "{file_wins:?}");
+            let prompt_wins = Given {
+                prompt: file,
+                file: prompt,
+                ..Given::default()
+            };
+            assert_eq!(gather(&[], &from_env, prompt_wins).unwrap(), "env");
+        }
         let both = Given {
-            prompt: true,
+            prompt: Some(ValueSource::CommandLine),
             ..Given::default()
         };
         let message = gather(&words("a"), &args(Some("b"), None), both)

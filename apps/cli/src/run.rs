@@ -1,17 +1,17 @@
 //! `nelumbo run`: one prompt, one answer.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::args::{Format, GlobalArgs, RunArgs};
-use crate::exit::{Failure, INTERRUPTED, say};
+use crate::exit::{self, Failure, say};
 use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
-use crate::prompt::{self, Given};
+use crate::prompt::{self, Given, is_on_line};
 use crate::{chat, devices, models, session};
 
 /// A loaded model, as far as this command knows it.
@@ -35,19 +35,23 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     options::explain(&args.device);
     let mut options = RunOptions::new(&args)?;
     let model = models::from_flags(&args.device, args.model.take(), given)?;
+    let is_untyped = model.as_ref().is_some_and(|model| !model.is_empty())
+        && !is_on_line(given.model)
+        && !is_on_line(given.hub);
     let (reference, words) = prompt::split_model(model, std::mem::take(&mut args.words))?;
-    if !given.model && words.len() > 1 && Path::new(&words[0]).exists() {
+    if is_untyped && words.len() > 1 && Path::new(&words[0]).exists() {
         let (model, word) = (
             Path::new(&reference).display(),
             Path::new(&words[0]).display(),
         );
         say(&format!(
-            "note: NELUMBO_MODEL names the model ({model}), so {word} is part of the prompt; -m overrides it"
+            "note: the environment or the file of settings names the model ({model}), so {word} is \
+             part of the prompt; -m overrides it"
         ));
     }
     if chat::is_interactive() && is_talk(&args, &words, given) {
         args.model = Some(reference);
-        return chat::talk(args, global, chat::history_wanted());
+        return chat::talk(args, options, global);
     }
     let prompt = prompt::gather(&words, &args.prompt, given)?;
     let model = models::resolve(&reference, global)?;
@@ -64,7 +68,10 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     let stop = stop_on_interrupt()?;
     let stdout = io::stdout().lock();
     let mut output: Box<dyn Output> = match options.format {
-        Format::Text => Box::new(TextOutput::new(stdout)),
+        Format::Text => {
+            let terminal = stdout.is_terminal();
+            Box::new(TextOutput::new(stdout, terminal))
+        }
         Format::Json => Box::new(JsonOutput::new(stdout)),
     };
     let answer = stream(&mut engine, &prompt, &options, output.as_mut(), &stop)?;
@@ -105,15 +112,7 @@ fn stream(
 fn stop_on_interrupt() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .map_err(|error| Failure::Io {
-        path: "Ctrl-C handler".into(),
-        source: io::Error::other(error),
-    })?;
+    exit::on_ctrl_c(move || flag.swap(true, Ordering::Relaxed))?;
     Ok(stop)
 }
 
@@ -170,7 +169,7 @@ mod tests {
             &mut parrot,
             "",
             &options(),
-            &mut TextOutput::new(&mut bytes),
+            &mut TextOutput::new(&mut bytes, false),
             &stop,
         );
         assert_eq!(answer.unwrap(), sample());
@@ -192,7 +191,7 @@ mod tests {
             &mut parrot,
             "",
             &options(),
-            &mut TextOutput::new(writer),
+            &mut TextOutput::new(writer, false),
             &stop,
         );
         assert!(matches!(failure, Err(Failure::OutputClosed)));

@@ -1,4 +1,4 @@
-//! A loaded model behind `nelumbo run`: the engine on its thread, the tokenizer on ours.
+//! A loaded model behind `nelumbo run` and `nelumbo chat`: the engine on its thread, the tokenizer on ours.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,17 +160,10 @@ impl Session {
         if options.raw {
             return Ok(self.texts.tokenizer.encode_raw(prompt)?);
         }
-        let message = |role: &str, content: &str| Message {
-            role: role.to_owned(),
-            content: content.to_owned(),
-        };
-        let system = options
-            .system
-            .as_deref()
-            .map(|text| message("system", text));
+        let system = options.system.iter();
         let messages: Vec<Message> = system
-            .into_iter()
-            .chain([message("user", prompt)])
+            .map(|text| Message::new("system", text))
+            .chain([Message::new("user", prompt)])
             .collect();
         Ok(self.texts.encode_chat(&messages, &date::today())?)
     }

@@ -74,13 +74,9 @@ fn text(words: &[OsString]) -> Result<String, Failure> {
             let problem = "no text: give TEXT, or pipe one in";
             return Err(Failure::Usage(problem.to_owned()));
         }
-        return prompt::from_stdin();
+        return prompt::from_stdin("no text: stdin is empty; give TEXT");
     }
-    let words: Result<Vec<&str>, Failure> = words
-        .iter()
-        .map(|word| prompt::utf8(word, "the text"))
-        .collect();
-    Ok(words?.join(" "))
+    prompt::joined(words, "the text")
 }
 
 /// Ids between blanks, commas or brackets, each within the vocabulary.

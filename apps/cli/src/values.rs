@@ -1,7 +1,22 @@
-//! Values with a shape or a range of their own, parsed where clap reads them.
+//! Values with a shape or a range of their own, parsed where clap or the conversation reads them.
+
+use std::ops::RangeInclusive;
 
 /// The longest context that a flag may ask for, in tokens.
 pub const MAX_CONTEXT: i64 = 16_777_216;
+
+/// `--temp`.
+pub const TEMP: RangeInclusive<f32> = 0.0..=100.0;
+/// `--top-k`.
+pub const TOP_K: RangeInclusive<i64> = 0..=1_048_576;
+/// `--top-p` and `--min-p`.
+pub const PROBABILITY: RangeInclusive<f32> = 0.0..=1.0;
+/// `--repeat-penalty`, which divides.
+pub const REPEAT_PENALTY: RangeInclusive<f32> = 0.01..=100.0;
+/// `--repeat-last-n`; -1 for the whole context.
+pub const REPEAT_LAST_N: RangeInclusive<i64> = -1..=u32::MAX as i64;
+/// `--presence-penalty` and `--frequency-penalty`, which are subtracted.
+pub const PENALTY: RangeInclusive<f32> = -2.0..=2.0;
 
 /// `--predict`: `None` until the model ends or the context is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +38,13 @@ pub struct Bias {
 /// The largest bias: more decides nothing that this does not.
 const MAX_BIAS: f32 = 100.0;
 
-/// A finite number in `low..=high`.
-pub fn float(text: &str, low: f32, high: f32) -> Result<f32, String> {
+/// A number within a range, which is finite since the range is.
+pub fn float(text: &str, range: &RangeInclusive<f32>) -> Result<f32, String> {
     let value: f32 = text.trim().parse().map_err(|_| "not a number".to_owned())?;
-    if (low..=high).contains(&value) {
+    if range.contains(&value) {
         Ok(value)
     } else {
+        let (low, high) = (range.start(), range.end());
         Err(format!("{value} is not in {low}..={high}"))
     }
 }
@@ -81,9 +97,9 @@ mod tests {
 
     #[test]
     fn numbers_keep_to_their_range() {
-        assert_eq!(float("0.5", 0.0, 1.0), Ok(0.5));
+        assert_eq!(float("0.5", &PROBABILITY), Ok(0.5));
         for bad in ["1.5", "-0.1", "NaN", "inf", "12GBx", ""] {
-            assert!(float(bad, 0.0, 1.0).is_err(), "{bad}");
+            assert!(float(bad, &PROBABILITY).is_err(), "{bad}");
         }
         assert_eq!(output_len("-1"), Ok(OutputLen(None)));
         assert_eq!(output_len("7"), Ok(OutputLen(Some(7))));

@@ -52,6 +52,7 @@ fn l6_a_conversation_is_saved_once_and_brought_back() {
     let saved = fs::read_to_string(&file).unwrap();
     let value: serde_json::Value = serde_json::from_str(&saved).unwrap();
     let answer = value["messages"][1]["content"].as_str().unwrap();
+    assert!(!answer.is_empty());
     assert_eq!(format!("{answer}\n"), ended.stdout);
 
     let ended = piped(&world, &save, &["-m", model]);
@@ -65,6 +66,7 @@ fn l6_a_conversation_is_saved_once_and_brought_back() {
 
     let load = format!("/load {}\n/show conversation\n", file.display());
     let ended = piped(&world, &load, &["-m", model]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains(answer), "{}", ended.stdout);
     let left: Vec<_> = fs::read_dir(world.path("")).unwrap().collect();
     assert!(left.iter().all(|e| {
@@ -218,11 +220,17 @@ mod in_a_terminal {
     fn l8_the_second_ctrl_c_leaves_with_130() {
         let Some(model) = model() else { return };
         let world = World::new();
-        let mut command = world.command(&["run", "--ignore-eos", "-m"]);
+        let mut command = world.command(&["run", "--ignore-eos", "-ngl", "9", "-m"]);
         command.arg(&model).env("NELUMBO_NOHISTORY", "1");
         let mut terminal = start(command);
-        // `run` without a prompt is the same conversation
+        // `run` without a prompt is the same conversation, and says once what it has to say
         terminal.wait_for(">>> ");
+        let printed = terminal.printed();
+        assert_eq!(
+            printed.matches("note: --gpu-layers").count(),
+            1,
+            "{printed}"
+        );
         terminal.press("Count to a thousand.\r");
         terminal.wait_for("\r\n");
         std::thread::sleep(std::time::Duration::from_millis(1500));

@@ -212,6 +212,44 @@ fn settings_come_from_the_file_then_the_environment_then_the_line() {
 }
 
 #[test]
+fn a_model_of_the_environment_wins_over_a_repository_of_the_file() {
+    let world = World::new();
+    let path = world.path("my.toml");
+    fs::write(&path, "hf-repo = \"u/r\"\n").unwrap();
+    let tried = |env: &[(&str, &str)]| {
+        let mut command = world.command(&["run", "hello", "--offline", "--config"]);
+        let ended = finish(command.arg(&path).envs(env.iter().copied()));
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        ended.stderr
+    };
+    assert!(tried(&[]).contains("u/r is not in"));
+    let stderr = tried(&[("NELUMBO_MODEL", "./no.gguf")]);
+    assert!(
+        stderr.contains("./no.gguf") && !stderr.contains("u/r is not in"),
+        "{stderr}"
+    );
+    let stderr = tried(&[("NELUMBO_MODEL", "./no.gguf"), ("NELUMBO_HF_REPO", "v/s")]);
+    assert!(stderr.contains("v/s is not in"), "{stderr}");
+}
+
+#[test]
+fn a_word_that_could_be_the_model_is_remarked_where_the_model_was_not_typed() {
+    let world = World::new();
+    let file = world.path("file.txt");
+    fs::write(&file, "").unwrap();
+    let remarked = |words: &[&str], env: &[(&str, &str)]| {
+        let mut command = world.command(&["run"]);
+        let command = command.args(words).arg(&file).arg("word");
+        let ended = finish(command.envs(env.iter().copied()));
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        ended.stderr.contains("is part of the prompt")
+    };
+    assert!(remarked(&[], &[("NELUMBO_MODEL", "./no.gguf")]));
+    assert!(!remarked(&["./no.gguf"], &[]));
+    assert!(!remarked(&["-m", "./no.gguf"], &[]));
+}
+
+#[test]
 fn a_wrong_file_of_settings_names_file_key_and_what_is_near() {
     let world = World::new();
     let path = world.path("my.toml");

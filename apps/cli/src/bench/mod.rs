@@ -82,13 +82,7 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
 }
 
 fn model_reference(args: &BenchArgs, given: Given) -> Result<std::ffi::OsString, Failure> {
-    if given.model && args.reference.is_some() {
-        return Err(Failure::Usage("two models: MODEL and -m".to_owned()));
-    }
-    let given = Given {
-        model: given.model || args.reference.is_some(),
-        ..given
-    };
+    let given = given.with_model(args.reference.as_ref())?;
     let model = args.reference.clone().or(args.model.clone());
     let model = models::from_flags(&args.device, model, given)?;
     Ok(prompt::split_model(model, Vec::new())?.0)

@@ -36,6 +36,7 @@ pub struct ChatArgs {
     pub device: DeviceArgs,
 }
 
+/// What concerns a conversation, also one of a single prompt.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Conversation")]
 pub struct TalkArgs {
@@ -57,7 +58,7 @@ pub struct TalkArgs {
         env = "NELUMBO_REVERSE_PROMPT"
     )]
     pub reverse_prompt: Vec<OsString>,
-    /// Keep no file of the lines that are typed
+    /// Keep no file of the lines that are typed in a conversation
     #[arg(long, env = "NELUMBO_NOHISTORY", value_parser = FalseyValueParser::new())]
     pub nohistory: bool,
 }
@@ -71,10 +72,9 @@ impl ChatArgs {
             prompt: PromptArgs {
                 prompt: None,
                 file: None,
-                system: self.talk.system,
                 raw: false,
-                reverse_prompt: self.talk.reverse_prompt,
             },
+            talk: self.talk,
             length: self.length,
             sampling: self.sampling,
             output: OutputArgs {

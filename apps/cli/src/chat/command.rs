@@ -130,7 +130,7 @@ pub const COMMANDS: &[Entry] = &[
     entry(
         &["stats"],
         "",
-        "numbers of the last answer and of the session, and the memory in use",
+        "numbers of the last answer and of all so far, and the memory in use",
     ),
     entry(
         &["backend"],

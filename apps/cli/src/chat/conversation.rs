@@ -41,16 +41,16 @@ impl Conversation {
     /// What the template gets for the message that comes next.
     pub fn messages_with(&self, next: &str) -> Vec<Message> {
         let mut messages = self.messages();
-        messages.push(message("user", next));
+        messages.push(Message::new("user", next));
         messages
     }
 
     fn messages(&self) -> Vec<Message> {
-        let system = self.system.iter().map(|text| message("system", text));
+        let system = self.system.iter().map(|text| Message::new("system", text));
         let turns = self.turns.iter().flat_map(|turn| {
             [
-                message("user", &turn.user),
-                message("assistant", &turn.assistant),
+                Message::new("user", &turn.user),
+                Message::new("assistant", &turn.assistant),
             ]
         });
         system.chain(turns).collect()
@@ -131,13 +131,6 @@ impl Conversation {
             Some(_) => Err("messages: the last one has no answer".to_owned()),
             None => Ok(conversation),
         }
-    }
-}
-
-fn message(role: &str, content: &str) -> Message {
-    Message {
-        role: role.to_owned(),
-        content: content.to_owned(),
     }
 }
 

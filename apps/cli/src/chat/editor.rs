@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use reedline::{
     Color, EditCommand, Emacs, FileBackedHistory, KeyCode, KeyModifiers, Prompt, PromptEditMode,
@@ -11,6 +12,7 @@ use reedline::{
 
 use super::compose;
 use super::input::{Heard, Input};
+use super::interrupts::Interrupts;
 use super::multiline;
 use crate::exit::{Failure, say};
 
@@ -55,11 +57,18 @@ pub struct Editor {
     /// For files of a moment.
     folder: PathBuf,
     colour: bool,
+    interrupts: Arc<Interrupts>,
 }
 
 impl Editor {
     /// `history` is the file of earlier lines; `keep` says whether it is read and written.
-    pub fn new(history: Option<PathBuf>, keep: bool, folder: &Path, colour: bool) -> Editor {
+    pub fn new(
+        history: Option<PathBuf>,
+        keep: bool,
+        folder: &Path,
+        colour: bool,
+        interrupts: Arc<Interrupts>,
+    ) -> Editor {
         let used = history.as_deref().filter(|_| keep);
         let line = build(used, colour).unwrap_or_else(|problem| {
             say(&format!("warning: no history: {problem}"));
@@ -70,6 +79,7 @@ impl Editor {
             history,
             folder: folder.to_owned(),
             colour,
+            interrupts,
         }
     }
 }
@@ -134,7 +144,9 @@ impl Input for Editor {
     }
 
     fn compose(&mut self, text: &str) -> Result<String, Failure> {
-        compose::compose(&self.folder, text)
+        let folder = &self.folder;
+        self.interrupts
+            .step_aside(|| compose::compose(folder, text))
     }
 }
 

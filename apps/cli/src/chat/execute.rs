@@ -195,7 +195,7 @@ impl Repl<'_> {
         };
         let totals = &self.totals;
         format!(
-            "last answer   {}\nsession       {} answers, {} tokens of prompts, {} generated\n\
+            "last answer   {}\nso far        {} answers, {} tokens of prompts, {} generated\n\
              conversation  {}, {} of {} tokens of context after the last answer\n{}",
             stats_line(answer),
             totals.answers,

@@ -1,15 +1,13 @@
 //! Files that the conversation touches: saved ones, read ones, and what is remembered between runs.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
 use crate::exit::Failure;
-
-/// No file is read that has more bytes: no context would hold it.
-const MAX_BYTES: u64 = 64 << 20;
+use crate::reading;
 
 /// Where the user's histories and the like belong.
 #[derive(Debug, Clone)]
@@ -106,35 +104,24 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     if path.is_dir() {
         return Err(Failure::Usage(format!("{} is a folder", path.display())));
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(Failure::io(path))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(Failure::Usage(format!(
-            "{}: more than {MAX_BYTES} bytes",
-            path.display()
-        )));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::Usage(format!("{}: not valid UTF-8 at byte {at}", path.display()))
-    })
+    reading::read_text(file, path, reading::MAX_TEXT_BYTES)
 }
 
 /// Whether a path is that of a saved conversation rather than of a model: JSON begins with a brace,
 /// no model file does.
 pub fn is_conversation(path: &Path) -> bool {
     let mut first = [0; 64];
-    let read = match File::open(path).and_then(|mut file| file.read(&mut first)) {
-        Ok(read) => read,
-        Err(error) if error.kind() == ErrorKind::NotFound => return false,
-        Err(_) => return false,
+    // opening a pipe would wait for whoever writes to it
+    if !path.is_file() {
+        return false;
+    }
+    let Ok(read) = File::open(path).and_then(|mut file| file.read(&mut first)) else {
+        return false;
     };
     let text = first[..read]
         .strip_prefix(b"\xef\xbb\xbf")
         .unwrap_or(&first[..read]);
-    path.is_file() && text.trim_ascii_start().first() == Some(&b'{')
+    text.trim_ascii_start().first() == Some(&b'{')
 }
 
 /// A path as typed, where no shell has replaced `~`.

@@ -4,9 +4,7 @@ use std::io::{BufRead, Read};
 
 use super::multiline;
 use crate::exit::Failure;
-
-/// No message is longer; no context would hold it either.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+use crate::reading::MAX_TEXT_BYTES;
 
 /// What was typed, or what happened instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +46,7 @@ impl<R: BufRead> Piped<R> {
     fn line(&mut self) -> Result<Option<String>, Failure> {
         let mut bytes = Vec::new();
         (&mut self.lines)
-            .take(MAX_MESSAGE_BYTES as u64 + 1)
+            .take(MAX_TEXT_BYTES + 1)
             .read_until(b'\n', &mut bytes)
             .map_err(Failure::io("stdin".as_ref()))?;
         if bytes.is_empty() {
@@ -56,7 +54,7 @@ impl<R: BufRead> Piped<R> {
         }
         self.number += 1;
         let number = self.number;
-        if bytes.len() > MAX_MESSAGE_BYTES {
+        if bytes.len() as u64 > MAX_TEXT_BYTES {
             return Err(too_long(number));
         }
         if bytes.pop_if(|byte| *byte == b'\n').is_some() {
@@ -74,7 +72,7 @@ impl<R: BufRead> Piped<R> {
 
 fn too_long(number: usize) -> Failure {
     Failure::Usage(format!(
-        "stdin: line {number}: a message may have {MAX_MESSAGE_BYTES} bytes"
+        "stdin: line {number}: a message may have {MAX_TEXT_BYTES} bytes"
     ))
 }
 
@@ -83,12 +81,15 @@ impl<R: BufRead> Input for Piped<R> {
         let Some(mut text) = self.line()? else {
             return Ok(Heard::End);
         };
-        while multiline::is_open(&text) {
+        let is_block = multiline::is_block(&text);
+        let mut open = multiline::is_open(&text);
+        while open {
             // a block that the pipe does not close ends with it
             let Some(line) = self.line()? else { break };
+            open = multiline::goes_on_after(&line, is_block);
             text.push('\n');
             text.push_str(&line);
-            if text.len() > MAX_MESSAGE_BYTES {
+            if text.len() as u64 > MAX_TEXT_BYTES {
                 return Err(too_long(self.number));
             }
         }
@@ -128,6 +129,9 @@ mod tests {
             ["\"\"\"\n한\n글\n\"\"\"", "next"]
         );
         assert_eq!(heard(b"\"\"\"open\nend"), ["\"\"\"open\nend"]);
+        // each line is looked at once, however many there are
+        let long = format!("\"\"\"{}\"\"\"", "\n".repeat(1 << 20));
+        assert_eq!(heard(format!("{long}\nnext").as_bytes()), [&long, "next"]);
     }
 
     #[test]

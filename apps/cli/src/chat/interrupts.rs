@@ -1,11 +1,10 @@
 //! Ctrl-C: the first stops an answer, a second one soon after it leaves.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::exit::{Failure, INTERRUPTED};
+use crate::exit::{self, Failure};
 
 /// A second one within this time leaves.
 const TWICE: Duration = Duration::from_secs(1);
@@ -15,6 +14,8 @@ const TWICE: Duration = Duration::from_secs(1);
 pub struct Interrupts {
     /// The answer shall stop.
     pub stop: AtomicBool,
+    /// Another program has the terminal: what is pressed is meant for that.
+    is_aside: AtomicBool,
     last: Mutex<Option<Instant>>,
 }
 
@@ -37,18 +38,24 @@ impl Interrupts {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Lets another program have the terminal. Ctrl-C reaches all programs there, but should not end
+    /// this one behind the other's back.
+    pub fn step_aside<T>(&self, other: impl FnOnce() -> T) -> T {
+        self.is_aside.store(true, Ordering::Relaxed);
+        let result = other();
+        self.is_aside.store(false, Ordering::Relaxed);
+        result
+    }
+
+    /// A signal at this time; tells whether it ends the program.
+    fn signal(&self, now: Instant) -> bool {
+        !self.is_aside.load(Ordering::Relaxed) && self.press(now)
+    }
+
     /// Listens to the signal from now on; the second one ends the program.
     pub fn listen(self: &Arc<Self>) -> Result<(), Failure> {
         let interrupts = Arc::clone(self);
-        ctrlc::set_handler(move || {
-            if interrupts.press(Instant::now()) {
-                std::process::exit(i32::from(INTERRUPTED));
-            }
-        })
-        .map_err(|error| Failure::Io {
-            path: "Ctrl-C handler".into(),
-            source: io::Error::other(error),
-        })
+        exit::on_ctrl_c(move || interrupts.signal(Instant::now()))
     }
 }
 
@@ -68,5 +75,15 @@ mod tests {
         assert!(!interrupts.came());
         assert!(!interrupts.press(at(1500)));
         assert!(interrupts.press(at(2400)));
+    }
+
+    #[test]
+    fn what_is_pressed_in_another_program_is_not_ours() {
+        let interrupts = Interrupts::default();
+        let now = Instant::now();
+        let pressed = interrupts.step_aside(|| (interrupts.signal(now), interrupts.signal(now)));
+        assert_eq!(pressed, (false, false));
+        assert!(!interrupts.came());
+        assert!(!interrupts.signal(now) && interrupts.signal(now));
     }
 }

@@ -56,37 +56,22 @@ pub fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Whether typed lines are kept, where only the environment can say.
-pub fn history_wanted() -> bool {
-    let value = std::env::var("NELUMBO_NOHISTORY").unwrap_or_default();
-    matches!(
-        value.to_lowercase().as_str(),
-        "" | "0" | "n" | "no" | "f" | "false" | "off"
-    )
-}
-
 /// `nelumbo chat`.
 pub fn chat(args: ChatArgs, global: &GlobalArgs, given: Given) -> Result<(), Failure> {
-    if given.model && args.reference.is_some() {
-        return Err(Failure::Usage("two models: MODEL and -m".to_owned()));
-    }
-    let keep_history = !args.talk.nohistory;
-    let given = Given {
-        model: given.model || args.reference.is_some(),
-        ..given
-    };
+    let given = given.with_model(args.reference.as_ref())?;
     let mut args = args.into_run();
-    args.model = models::from_flags(&args.device, args.model.take(), given)?;
-    talk(args, global, keep_history)
-}
-
-/// A conversation with the model of `args`, or the one used last.
-pub fn talk(mut args: RunArgs, global: &GlobalArgs, keep_history: bool) -> Result<(), Failure> {
     if args.device.list_devices {
         return devices::devices(false, options::backend(&args.device.backend));
     }
     options::explain(&args.device);
     let options = RunOptions::new(&args)?;
+    args.model = models::from_flags(&args.device, args.model.take(), given)?;
+    talk(args, options, global)
+}
+
+/// A conversation with the model of `args`, or the one used last. `options` are those of `args`.
+pub fn talk(mut args: RunArgs, options: RunOptions, global: &GlobalArgs) -> Result<(), Failure> {
+    let keep_history = !args.talk.nohistory;
     let interactive = is_interactive();
     let state = match StateFolder::open() {
         Ok(state) => Some(state),
@@ -123,7 +108,8 @@ pub fn talk(mut args: RunArgs, global: &GlobalArgs, keep_history: bool) -> Resul
         if !global.quiet {
             greet(&loaded, &mut screen);
         }
-        Box::new(editor(state.as_ref(), keep_history))
+        let interrupts = Arc::clone(&interrupts);
+        Box::new(editor(state.as_ref(), keep_history, interrupts))
     } else {
         Box::new(Piped::new(io::stdin().lock()))
     };
@@ -143,14 +129,15 @@ fn reference(given: Option<OsString>, state: Option<&StateFolder>) -> Result<OsS
     })
 }
 
-fn editor(state: Option<&StateFolder>, keep_history: bool) -> Editor {
+fn editor(state: Option<&StateFolder>, keep_history: bool, interrupts: Arc<Interrupts>) -> Editor {
     let history = state.and_then(|state| {
         let made = state.history();
         made.inspect_err(|problem| say(&format!("warning: no history: {problem}")))
             .ok()
     });
     let folder = state.map_or_else(std::env::temp_dir, |state| state.path().to_owned());
-    Editor::new(history, keep_history, &folder, is_colourful(&io::stderr()))
+    let colour = is_colourful(&io::stderr());
+    Editor::new(history, keep_history, &folder, colour, interrupts)
 }
 
 fn greet(loaded: &Loaded, screen: &mut Screen) {

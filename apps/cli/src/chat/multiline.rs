@@ -9,9 +9,23 @@ const FENCE: &str = "\"\"\"";
 /// Whether more lines belong to this text.
 pub fn is_open(text: &str) -> bool {
     match block(text) {
-        Some(inner) => !inner.trim_end().ends_with(FENCE),
-        None => ends_with_backslash(text),
+        Some(inner) => goes_on_after(inner, true),
+        None => goes_on_after(text, false),
     }
+}
+
+/// The same where the last line alone is new, so that the others need not be looked at again.
+pub fn goes_on_after(line: &str, is_block: bool) -> bool {
+    if is_block {
+        !line.trim_end().ends_with(FENCE)
+    } else {
+        ends_with_backslash(line)
+    }
+}
+
+/// Whether a text is a block, and so a message whatever it begins with.
+pub fn is_block(text: &str) -> bool {
+    block(text).is_some()
 }
 
 /// The message that a complete text stands for: without the fences, and without the backslashes that

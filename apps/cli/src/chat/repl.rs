@@ -55,7 +55,7 @@ pub enum Flow {
     Leave,
 }
 
-/// Answers of this session, added up.
+/// All answers so far, added up: also those that were taken back, and of models before this one.
 #[derive(Debug, Default)]
 pub struct Totals {
     pub answers: usize,
@@ -135,16 +135,11 @@ impl<'a> Repl<'a> {
     }
 
     fn obey(&mut self, text: &str) -> Result<Flow, Failure> {
-        // a block between quotes is a message, whatever it begins with
-        let line = if text.trim_start().starts_with("\"\"\"") {
-            let message = multiline::message(text);
-            if message.is_empty() {
-                Line::Empty
-            } else {
-                Line::Say(message)
-            }
+        let message = multiline::message(text);
+        let line = if multiline::is_block(text) && !message.is_empty() {
+            Line::Say(message)
         } else {
-            command::parse(&multiline::message(text)).map_err(Failure::Usage)?
+            command::parse(&message).map_err(Failure::Usage)?
         };
         match line {
             Line::Empty => {}

@@ -1,12 +1,12 @@
 //! What the conversation prints: answers on stdout, remarks on stderr.
 
-use std::borrow::Cow;
 use std::io::Write;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::exit::Failure;
+use crate::output::harmless_on;
 
 /// Two places to write to, and what may be written there.
 pub struct Screen<'a> {
@@ -39,11 +39,7 @@ impl<'a> Screen<'a> {
             return Ok(());
         }
         self.at_line_start = text.ends_with('\n');
-        let text = if self.terminal {
-            harmless(text)
-        } else {
-            Cow::Borrowed(text)
-        };
+        let text = harmless_on(self.terminal, text);
         self.out
             .write_all(text.as_bytes())
             .and_then(|()| self.out.flush())
@@ -68,11 +64,7 @@ impl<'a> Screen<'a> {
         if self.quiet {
             return;
         }
-        let text = if self.terminal {
-            harmless(text)
-        } else {
-            text.into()
-        };
+        let text = harmless_on(self.terminal, text);
         let _ = if self.colour {
             writeln!(self.err, "\x1b[2m{text}\x1b[0m")
         } else {
@@ -82,7 +74,11 @@ impl<'a> Screen<'a> {
 
     /// An error, after which the conversation goes on.
     pub fn problem(&mut self, failure: &Failure) {
-        let _ = writeln!(self.err, "error: {failure}");
+        // behind an answer that it has cut; if that cannot be written, the next one tells
+        let _ = self.end_answer(false);
+        let text = failure.to_string();
+        let text = harmless_on(self.terminal, &text);
+        let _ = writeln!(self.err, "error: {text}");
         // the hint for usage is about the command line
         if let Some(hint) = failure
             .hint()
@@ -105,36 +101,23 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// A text without what a terminal would obey: a model, or a file that it read, may say anything.
-/// Line ends and tabs stay; other control characters become U+FFFD.
-pub fn harmless(text: &str) -> Cow<'_, str> {
-    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
-    if text.contains(obeyed) {
-        Cow::Owned(text.replace(obeyed, "\u{fffd}"))
-    } else {
-        Cow::Borrowed(text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_terminal_obeys_no_answer() {
-        assert_eq!(harmless("a\tb\n한"), "a\tb\n한");
-        assert_eq!(
-            harmless("\x1b[2J\r\u{9b}0m\x07"),
-            "\u{fffd}[2J\u{fffd}\u{fffd}0m\u{fffd}"
-        );
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut screen = Screen::new(&mut out, &mut err);
         screen.piece("\x1b[1m").unwrap();
         screen.terminal = true;
         screen.piece("\x1b[1m").unwrap();
         screen.remark("a\x1bb");
-        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[1m\u{fffd}[1m");
-        assert_eq!(String::from_utf8(err).unwrap(), "a\u{fffd}b\n");
+        screen.problem(&Failure::Model("c\x1bd".to_owned()));
+        // the error begins on a line of its own
+        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[1m\u{fffd}[1m\n");
+        let err = String::from_utf8(err).unwrap();
+        assert_eq!(err, "a\u{fffd}b\nerror: c\u{fffd}d\n");
     }
 
     #[test]

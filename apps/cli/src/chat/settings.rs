@@ -1,6 +1,6 @@
 //! What `/set` can change: names, ranges, values. The ranges are those of the flags of the same name.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::RangeInclusive;
 
 use nelumbo::model::SamplingDefaults;
 
@@ -16,182 +16,221 @@ pub struct Settings {
     seed: Option<u64>,
     /// What the user has chosen, so that another model does not change it.
     asked: SamplingDefaults,
+    /// What suits the model.
+    advice: SamplingDefaults,
 }
 
 /// One thing that can be set.
 struct Setting {
     name: &'static str,
-    range: &'static str,
     about: &'static str,
-    get: fn(&Settings) -> String,
-    set: fn(&mut Settings, &str) -> Result<(), String>,
+    value: Value,
 }
+
+/// What a setting may be, how it is read and written.
+enum Value {
+    Float(
+        RangeInclusive<f32>,
+        fn(&Settings) -> f32,
+        fn(&mut Settings, f32),
+    ),
+    Whole(
+        RangeInclusive<i64>,
+        fn(&Settings) -> i64,
+        fn(&mut Settings, i64),
+    ),
+    /// With a range in words, and a parser of its own.
+    Other(
+        fn() -> String,
+        fn(&Settings) -> String,
+        fn(&mut Settings, &str) -> Result<(), String>,
+    ),
+}
+
+use Value::{Float, Other, Whole};
 
 const SETTINGS: &[Setting] = &[
     Setting {
         name: "temp",
-        range: "0..=100",
         about: "randomness; 0 always takes the likeliest token",
-        get: |s| s.options.sampling.temperature.to_string(),
-        set: |s, text| {
-            s.options.sampling.temperature = values::float(text, 0.0, 100.0)?;
-            s.asked.temperature = Some(s.options.sampling.temperature);
-            Ok(())
-        },
+        value: Float(
+            values::TEMP,
+            |s| s.options.sampling.temperature,
+            |s, value| s.asked.temperature = Some(value),
+        ),
     },
     Setting {
         name: "top-k",
-        range: "0..=1048576",
         about: "keep the K likeliest tokens, 0 for all",
-        get: |s| s.options.sampling.top_k.to_string(),
-        set: |s, text| {
-            s.options.sampling.top_k = whole(text, 0, 1 << 20)? as usize;
-            s.asked.top_k = Some(s.options.sampling.top_k);
-            Ok(())
-        },
+        value: Whole(
+            values::TOP_K,
+            |s| s.options.sampling.top_k as i64,
+            |s, value| s.asked.top_k = Some(value as usize),
+        ),
     },
     Setting {
         name: "top-p",
-        range: "0..=1",
         about: "keep the likeliest tokens that together have this probability",
-        get: |s| s.options.sampling.top_p.to_string(),
-        set: |s, text| {
-            s.options.sampling.top_p = values::float(text, 0.0, 1.0)?;
-            s.asked.top_p = Some(s.options.sampling.top_p);
-            Ok(())
-        },
+        value: Float(
+            values::PROBABILITY,
+            |s| s.options.sampling.top_p,
+            |s, value| s.asked.top_p = Some(value),
+        ),
     },
     Setting {
         name: "min-p",
-        range: "0..=1",
         about: "drop tokens less likely than this share of the likeliest one",
-        get: |s| s.options.sampling.min_p.to_string(),
-        set: |s, text| {
-            s.options.sampling.min_p = values::float(text, 0.0, 1.0)?;
-            s.asked.min_p = Some(s.options.sampling.min_p);
-            Ok(())
-        },
+        value: Float(
+            values::PROBABILITY,
+            |s| s.options.sampling.min_p,
+            |s, value| s.asked.min_p = Some(value),
+        ),
     },
     Setting {
         name: "repeat-penalty",
-        range: "0.01..=100",
         about: "divide the logits of tokens seen before, 1 for no change",
-        get: |s| s.options.sampling.repeat_penalty.to_string(),
-        set: |s, text| {
-            s.options.sampling.repeat_penalty = values::float(text, 0.01, 100.0)?;
-            s.asked.repeat_penalty = Some(s.options.sampling.repeat_penalty);
-            Ok(())
-        },
+        value: Float(
+            values::REPEAT_PENALTY,
+            |s| s.options.sampling.repeat_penalty,
+            |s, value| s.asked.repeat_penalty = Some(value),
+        ),
     },
     Setting {
         name: "repeat-last-n",
-        range: "-1..=4294967295",
         about: "tokens that penalties look back, -1 for the whole context",
-        get: |s| or_minus_one(s.options.sampling.repeat_last_n),
-        set: |s, text| {
-            let window = whole(text, -1, i64::from(u32::MAX))?;
-            s.options.sampling.repeat_last_n = usize::try_from(window).ok();
-            Ok(())
-        },
+        value: Whole(
+            values::REPEAT_LAST_N,
+            |s| s.options.sampling.repeat_last_n.map_or(-1, |n| n as i64),
+            |s, value| s.options.sampling.repeat_last_n = usize::try_from(value).ok(),
+        ),
     },
     Setting {
         name: "presence-penalty",
-        range: "-2..=2",
         about: "subtract this from the logit of each token seen before",
-        get: |s| s.options.sampling.presence_penalty.to_string(),
-        set: |s, text| {
-            s.options.sampling.presence_penalty = values::float(text, -2.0, 2.0)?;
-            Ok(())
-        },
+        value: Float(
+            values::PENALTY,
+            |s| s.options.sampling.presence_penalty,
+            |s, value| s.options.sampling.presence_penalty = value,
+        ),
     },
     Setting {
         name: "frequency-penalty",
-        range: "-2..=2",
         about: "subtract this for each time that a token was seen before",
-        get: |s| s.options.sampling.frequency_penalty.to_string(),
-        set: |s, text| {
-            s.options.sampling.frequency_penalty = values::float(text, -2.0, 2.0)?;
-            Ok(())
-        },
+        value: Float(
+            values::PENALTY,
+            |s| s.options.sampling.frequency_penalty,
+            |s, value| s.options.sampling.frequency_penalty = value,
+        ),
     },
     Setting {
         name: "seed",
-        range: "-1..=18446744073709551615",
         about: "the same seed gives the same text; -1 for a new one each time",
-        get: |s| or_minus_one(s.seed),
-        set: |s, text| {
-            let Seed(seed) = values::seed(text)?;
-            s.seed = seed;
-            Ok(())
-        },
+        value: Other(
+            || format!("-1..={}", u64::MAX),
+            |s| or_minus_one(s.seed),
+            |s, text| values::seed(text).map(|Seed(seed)| s.seed = seed),
+        ),
     },
     Setting {
         name: "predict",
-        range: "-1, 1..=16777216",
         about: "tokens of an answer at most, -1 until the model ends it",
-        get: |s| or_minus_one(s.options.max_tokens),
-        set: |s, text| {
-            let OutputLen(length) = values::output_len(text)?;
-            s.options.max_tokens = length.map(|n| n as usize);
-            Ok(())
-        },
+        value: Other(
+            || format!("-1, 1..={}", values::MAX_CONTEXT),
+            |s| or_minus_one(s.options.max_tokens),
+            |s, text| {
+                let OutputLen(length) = values::output_len(text)?;
+                s.options.max_tokens = length.map(|n| n as usize);
+                Ok(())
+            },
+        ),
     },
     Setting {
         name: "ignore-eos",
-        range: "on, off",
         about: "go on after the model has ended its answer",
-        get: |s| on_off(s.options.ignore_eos).to_owned(),
-        set: |s, text| {
-            s.options.ignore_eos = match text {
-                "on" | "true" | "1" => true,
-                "off" | "false" | "0" => false,
-                _ => return Err("neither on nor off".to_owned()),
-            };
-            Ok(())
-        },
+        value: Other(
+            || "on, off".to_owned(),
+            |s| on_off(s.options.ignore_eos).to_owned(),
+            |s, text| {
+                s.options.ignore_eos = match text {
+                    "on" | "true" | "1" => true,
+                    "off" | "false" | "0" => false,
+                    _ => return Err("neither on nor off".to_owned()),
+                };
+                Ok(())
+            },
+        ),
     },
 ];
 
+impl Setting {
+    fn range(&self) -> String {
+        match &self.value {
+            Float(range, ..) => format!("{}..={}", range.start(), range.end()),
+            Whole(range, ..) => format!("{}..={}", range.start(), range.end()),
+            Other(range, ..) => range(),
+        }
+    }
+
+    fn get(&self, settings: &Settings) -> String {
+        match &self.value {
+            Float(_, get, _) => get(settings).to_string(),
+            Whole(_, get, _) => get(settings).to_string(),
+            Other(_, get, _) => get(settings),
+        }
+    }
+
+    fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        match &self.value {
+            Float(range, _, set) => set(settings, values::float(text, range)?),
+            Whole(range, _, set) => set(settings, whole(text, range)?),
+            Other(_, _, set) => set(settings, text)?,
+        }
+        Ok(())
+    }
+}
+
 impl Settings {
-    /// As the flags have it; `seed` and `temp` as far as the user gave them.
+    /// As the flags have it; `seed` and `asked` as far as the user gave them.
     pub fn new(options: RunOptions, seed: Option<u64>, asked: SamplingDefaults) -> Settings {
         Settings {
             options,
             seed,
             asked,
+            advice: SamplingDefaults::default(),
         }
     }
 
     /// The options of the next answer.
     pub fn for_an_answer(&self) -> RunOptions {
         let mut options = self.options.clone();
-        // every RandomState starts from keys of the operating system's randomness
-        let drawn = || RandomState::new().build_hasher().finish();
-        options.sampling.seed = self.seed.unwrap_or_else(drawn);
+        options.sampling.seed = self.seed.unwrap_or_else(options::draw_seed);
         options
     }
 
     /// Takes what suits a model where the user has chosen nothing.
     pub fn suit(&mut self, advice: &SamplingDefaults) {
+        self.advice = *advice;
         options::suit(&mut self.options.sampling, &self.asked, advice);
     }
 
     /// Changes one setting; tells what it is now.
     pub fn set(&mut self, name: &str, value: &str) -> Result<String, String> {
         let setting = find(name)?;
-        (setting.set)(self, value).map_err(|problem| {
-            format!("/set {}: {problem} (range {})", setting.name, setting.range)
+        setting.set(self, value).map_err(|problem| {
+            let (name, range) = (setting.name, setting.range());
+            format!("/set {name}: {problem} (range {range})")
         })?;
-        Ok(format!("{} = {}", setting.name, (setting.get)(self)))
+        options::suit(&mut self.options.sampling, &self.asked, &self.advice);
+        Ok(format!("{} = {}", setting.name, setting.get(self)))
     }
 
     /// One setting with its range.
     pub fn tell(&self, name: &str) -> Result<String, String> {
         let setting = find(name)?;
-        let value = (setting.get)(self);
+        let (value, range) = (setting.get(self), setting.range());
         Ok(format!(
-            "{} = {value} (range {}): {}",
-            setting.name, setting.range, setting.about
+            "{} = {value} (range {range}): {}",
+            setting.name, setting.about
         ))
     }
 
@@ -200,8 +239,8 @@ impl Settings {
         let row = |s: &Setting| {
             [
                 s.name.to_owned(),
-                (s.get)(self),
-                s.range.to_owned(),
+                s.get(self),
+                s.range(),
                 s.about.to_owned(),
             ]
         };
@@ -224,11 +263,12 @@ fn find(name: &str) -> Result<&'static Setting, String> {
     })
 }
 
-fn whole(text: &str, low: i64, high: i64) -> Result<i64, String> {
+fn whole(text: &str, range: &RangeInclusive<i64>) -> Result<i64, String> {
     let value: i64 = text.parse().map_err(|_| "not a whole number".to_owned())?;
-    if (low..=high).contains(&value) {
+    if range.contains(&value) {
         Ok(value)
     } else {
+        let (low, high) = (range.start(), range.end());
         Err(format!("{value} is not in {low}..={high}"))
     }
 }
@@ -302,16 +342,16 @@ mod tests {
     fn a_wrong_value_changes_nothing_and_names_the_range() {
         for setting in SETTINGS {
             let mut s = settings();
-            let before = (setting.get)(&s);
+            let before = setting.get(&s);
             for bad in ["x", "", "-3", "1e99"] {
                 let problem = s.set(setting.name, bad).expect_err(setting.name);
                 assert!(
-                    problem.contains(setting.name) && problem.contains(setting.range),
+                    problem.contains(setting.name) && problem.contains(&setting.range()),
                     "{problem}"
                 );
             }
-            assert_eq!((setting.get)(&s), before);
-            assert!(s.tell(setting.name).unwrap().contains(setting.range));
+            assert_eq!(setting.get(&s), before);
+            assert!(s.tell(setting.name).unwrap().contains(&setting.range()));
         }
         let problem = settings().set("tmp", "1").unwrap_err();
         assert!(problem.contains("did you mean temp"), "{problem}");

@@ -35,7 +35,7 @@ use registry::Registry;
 
 use crate::args::{DeviceArgs, GlobalArgs};
 use crate::exit::Failure;
-use crate::prompt::Given;
+use crate::prompt::{Given, is_on_line};
 use network::Network;
 use obtain::Obtain;
 
@@ -88,20 +88,25 @@ pub fn pull(reference: &OsStr, force: bool, global: &GlobalArgs) -> Result<(), F
 }
 
 /// The model that `--hf-repo` and `--hf-file` name, else the other one. Of two on the command line
-/// none is taken; what stands there wins over what the environment says.
+/// none is taken; what stands there wins over what the environment says, and that over the file of
+/// settings.
 pub fn from_flags(
     device: &DeviceArgs,
     model: Option<OsString>,
     given: Given,
 ) -> Result<Option<OsString>, Failure> {
     let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
+    // a variable that is set to nothing counts as not set
+    let is_named = model.as_ref().is_some_and(|model| !model.is_empty());
     match (&device.hf_repo, &device.hf_file) {
         (None, None) => Ok(model),
         (None, Some(_)) => {
             usage("--hf-file names a file of a repository: give that with --hf-repo")
         }
-        (Some(_), _) if given.model && given.hub => usage("two models: --hf-repo, and -m or MODEL"),
-        (Some(_), _) if given.model => Ok(model),
+        (Some(_), _) if is_on_line(given.model) && is_on_line(given.hub) => {
+            usage("two models: --hf-repo, and -m or MODEL")
+        }
+        (Some(_), _) if is_named && given.model > given.hub => Ok(model),
         (Some(repo), file) => {
             let reference = reference::from_flags(repo, file.as_deref())
                 .map_err(|problem| Failure::Usage(format!("--hf-repo {repo}: {problem}")))?;

@@ -196,8 +196,8 @@ impl Obtain<'_> {
         }
         let place = place.display();
         Failure::Model(format!(
-            "{reference} is not in {place}, and downloads are off (--offline); where there is a \
-             network, run:\n  {command}"
+            "{reference} is not in {place}, and nothing is downloaded with --offline or to be looked \
+             at alone; where there is a network, run:\n  {command}"
         ))
     }
 }
