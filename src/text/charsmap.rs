@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 const MAX_BYTES: usize = 4 << 20;
 /// The longest replacement: what one character may become. The longest in Unicode has 33 bytes.
 const MAX_REPLACEMENT: usize = 256;
+/// The longest text that is looked up, in bytes: a trie may lead back into itself. Those of NFKC are a
+/// few characters.
+const MAX_KEY: usize = 256;
 
 /// A checked map.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Charsmap {
         let jump = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = jump(*self.trie.first()?);
         let mut found = None;
-        for (i, &byte) in text.as_bytes().iter().enumerate() {
+        for (i, &byte) in text.as_bytes().iter().take(MAX_KEY).enumerate() {
             at ^= usize::from(byte);
             let Some(&unit) = self.trie.get(at) else {
                 break;
@@ -122,5 +125,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn t5_a_trie_that_leads_back_into_itself_is_left_in_time() {
+        // at 0 and 0x60 an `a` leads on to the other, and has its value one further
+        let node = 0x61 | 1 << 8 | 1 << 10;
+        let mut units = [0; 0x62];
+        (units[0], units[0x60]) = (node, node);
+        let map = Charsmap::new(&map(&units, "b\0"), "", Path::new("m.gguf")).unwrap();
+        assert_eq!(map.longest("aa."), Some(("b", 2)));
+        assert_eq!(map.longest(&"a".repeat(1000)), Some(("b", MAX_KEY)));
     }
 }

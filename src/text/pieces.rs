@@ -98,20 +98,21 @@ impl Pieces {
         }
     }
 
+    /// What the beginning of a text becomes, and the rest of the text.
+    fn replaced<'a>(&'a self, text: &'a str) -> (&'a str, &'a str) {
+        match self.charsmap.as_ref().and_then(|map| map.longest(text)) {
+            Some((replacement, len)) => (replacement, &text[len..]),
+            None => text.split_at(text.chars().next().map_or(0, char::len_utf8)),
+        }
+    }
+
     /// A text as the pieces spell it.
     fn normalized(&self, text: &str) -> String {
-        let next = |text: &'_ str| -> usize { text.chars().next().map_or(0, char::len_utf8) };
-        let step = |rest: &str| match self.charsmap.as_ref().and_then(|map| map.longest(rest)) {
-            Some((replacement, len)) => (replacement.to_owned(), len),
-            None => (rest[..next(rest)].to_owned(), next(rest)),
-        };
         let mut rest = text;
-        while self.remove_extra_whitespaces && !rest.is_empty() {
-            let (replacement, len) = step(rest);
-            if replacement != " " {
-                break;
-            }
-            rest = &rest[len..];
+        while self.remove_extra_whitespaces
+            && let (" ", after) = self.replaced(rest)
+        {
+            rest = after;
         }
         let mut out = String::with_capacity(text.len() + text.len() / 4);
         if rest.is_empty() {
@@ -122,8 +123,7 @@ impl Pieces {
         }
         let mut after_blank = self.remove_extra_whitespaces;
         while !rest.is_empty() {
-            let (replacement, len) = step(rest);
-            let mut added = replacement.as_str();
+            let (mut added, after) = self.replaced(rest);
             if after_blank {
                 added = added.trim_start_matches(' ');
             }
@@ -131,7 +131,7 @@ impl Pieces {
             if !added.is_empty() {
                 after_blank = self.remove_extra_whitespaces && added.ends_with(' ');
             }
-            rest = &rest[len..];
+            rest = after;
         }
         if self.remove_extra_whitespaces {
             out.truncate(out.trim_end_matches(BLANK).len());
