@@ -157,6 +157,7 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             .to_owned(),
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
+        eot: metadata.opt_u32("tokenizer.ggml.eot_token_id")?,
         unknown: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
         add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
         // what SentencePiece does unless a model says otherwise
@@ -168,8 +169,8 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             .unwrap_or(false),
         charsmap: charsmap(metadata)?,
     };
+    let turn_end = vocab.eot;
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
-    let turn_end = metadata.opt_u32("tokenizer.ggml.eot_token_id")?;
     Ok(Texts::new(
         tokenizer,
         metadata.opt_string("tokenizer.chat_template")?,

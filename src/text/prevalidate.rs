@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::prevalidate_parts::{check_growth, check_part};
-use super::tokenizer::MAX_VOCAB;
+use super::tokenizer::{MAX_TOKEN_BYTES, MAX_VOCAB};
 use crate::error::{Error, Result};
 
 /// The largest `tokenizer.json`, in bytes.
@@ -73,6 +73,12 @@ pub(super) fn check(json: &[u8], path: &Path) -> Result<Checked> {
     }
     check_growth(&root["normalizer"], path)?;
     let tokens = by_id(&ids, path)?;
+    if let Some(id) = tokens.iter().position(|t| t.len() > MAX_TOKEN_BYTES) {
+        let len = tokens[id].len();
+        let problem =
+            format!("the token of id {id} has {len} bytes, allowed are {MAX_TOKEN_BYTES}");
+        return Err(Error::field(path, "model.vocab", problem));
+    }
     Ok(Checked {
         root,
         tokens,

@@ -24,6 +24,9 @@ use crate::error::{Error, Result};
 
 /// The most ids that a vocabulary may have.
 pub const MAX_VOCAB: usize = 1 << 20;
+/// The longest token, in bytes: tokens that are found by their text are looked for at every place of a
+/// text, and may be the same up to their ends.
+pub(super) const MAX_TOKEN_BYTES: usize = 4096;
 
 /// A model's tokenizer. Shared freely between threads; every method takes `&self`.
 pub struct Tokenizer {

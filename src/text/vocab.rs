@@ -8,8 +8,8 @@ use tokenizers::models::bpe::{BPE, Merges, Vocab as BpeVocab};
 use tokenizers::normalizers::unicode::NFC;
 
 use super::pre_tokenizers;
-use super::token_table::{Alphabet, Entry, TokenTable};
-use super::tokenizer::{Inner, MAX_VOCAB, Parts, looks_like_control};
+use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
+use super::tokenizer::{Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts, looks_like_control};
 use crate::error::{Error, Result};
 
 /// A vocabulary as a GGUF file tells it.
@@ -32,6 +32,8 @@ pub struct Vocab {
     pub bos: Option<u32>,
     /// `tokenizer.ggml.eos_token_id`.
     pub eos: Option<u32>,
+    /// `tokenizer.ggml.eot_token_id`: ends a turn.
+    pub eot: Option<u32>,
     /// `tokenizer.ggml.unknown_token_id`. Pieces only.
     pub unknown: Option<u32>,
     /// `tokenizer.ggml.add_bos_token`, where the file says; else what the kind of tokenizer does.
@@ -175,8 +177,8 @@ pub(super) fn prefix(vocab: &Vocab, usual: bool, path: &Path) -> Result<Vec<u32>
     }
 }
 
-/// The type of every token; BOS and EOS are control tokens whatever the file says. Tokens without a
-/// text get a name, and are never used.
+/// The type of every token; those that begin and end texts and turns are control tokens whatever the
+/// file says. Tokens without a text get a name, and are never used. No text is there twice.
 fn check_tokens(vocab: &mut Vocab, path: &Path) -> Result<Vec<TokenType>> {
     let count = vocab.tokens.len();
     if count == 0 || count > MAX_VOCAB {
@@ -203,7 +205,24 @@ fn check_tokens(vocab: &mut Vocab, path: &Path) -> Result<Vec<TokenType>> {
             *kind = TokenType::Unused;
         }
     }
-    for (field, id) in [("bos", vocab.bos), ("eos", vocab.eos)] {
+    let mut ids: HashMap<&str, usize> = HashMap::with_capacity(count);
+    for (id, token) in vocab.tokens.iter().enumerate() {
+        let wrong = |problem| {
+            Err(Error::field(
+                path,
+                format!("tokenizer.ggml.tokens[{id}]"),
+                problem,
+            ))
+        };
+        if token.len() > MAX_TOKEN_BYTES {
+            let len = token.len();
+            return wrong(format!("{len} bytes, allowed are {MAX_TOKEN_BYTES}"));
+        }
+        if let Some(first) = ids.insert(token, id) {
+            return wrong(format!("\"{token}\" is token {first} already"));
+        }
+    }
+    for (field, id) in [("bos", vocab.bos), ("eos", vocab.eos), ("eot", vocab.eot)] {
         let Some(id) = id else { continue };
         match types.get_mut(id as usize) {
             Some(kind) => *kind = TokenType::Control,
@@ -225,18 +244,9 @@ fn token_parts(
     types: &[TokenType],
     path: &Path,
 ) -> Result<(BpeVocab, TokenTable, Vec<AddedToken>)> {
-    let mut ids: HashMap<&str, usize> = HashMap::with_capacity(tokens.len());
     let mut table = TokenTable::default();
     let mut added = Vec::new();
     for (id, (token, kind)) in tokens.iter().zip(types).enumerate() {
-        let field = || format!("tokenizer.ggml.tokens[{id}]");
-        if let Some(first) = ids.insert(token, id) {
-            return Err(Error::field(
-                path,
-                field(),
-                format!("\"{token}\" is token {first} already"),
-            ));
-        }
         if matches!(
             kind,
             TokenType::Control | TokenType::Unknown | TokenType::UserDefined
@@ -249,13 +259,7 @@ fn token_parts(
             TokenType::Control | TokenType::Unknown => Entry::Control(token),
             TokenType::UserDefined | TokenType::Unused => Entry::Literal(token),
             TokenType::Byte => {
-                if super::token_table::byte_token(token).is_none() {
-                    return Err(Error::field(
-                        path,
-                        field(),
-                        format!("\"{token}\" is typed as a byte, expected <0xNN>"),
-                    ));
-                }
+                byte_of(token, id, path)?;
                 table.push(
                     &Entry::Normal(token),
                     Alphabet::Metaspace {
@@ -274,6 +278,14 @@ fn token_parts(
         .map(|(i, token)| (token.clone(), id(i)))
         .collect();
     Ok((vocab, table, added))
+}
+
+/// The byte that a token of this type stands for.
+pub(super) fn byte_of(token: &str, id: usize, path: &Path) -> Result<u8> {
+    byte_token(token).ok_or_else(|| {
+        let problem = format!("\"{token}\" is typed as a byte, expected <0xNN>");
+        Error::field(path, format!("tokenizer.ggml.tokens[{id}]"), problem)
+    })
 }
 
 fn check_merges(merges: &[String], vocab: &BpeVocab, path: &Path) -> Result<Merges> {

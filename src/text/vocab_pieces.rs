@@ -9,7 +9,7 @@ use super::pieces::{BLANK, Choice, Pieces};
 use super::pieces_unigram::Trie;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
 use super::tokenizer::{Inner, Parts, looks_like_control};
-use super::vocab::{TokenType, Vocab, VocabKind, prefix};
+use super::vocab::{TokenType, Vocab, VocabKind, byte_of, prefix};
 use crate::error::{Error, Result};
 
 /// The names that the special tokens have in files that do not say which they are.
@@ -19,7 +19,7 @@ const UNKNOWN: &str = "<unk>";
 pub(super) fn build(vocab: Vocab, mut kinds: Vec<TokenType>, path: &Path) -> Result<Parts> {
     let count = vocab.tokens.len();
     let scores = check_scores(&vocab.scores, count, path)?;
-    let ids = unique(&vocab.tokens, path)?;
+    let ids: HashMap<String, u32> = vocab.tokens.iter().cloned().zip(0..).collect();
     if vocab.token_types.is_empty() {
         // files of the time before types were written
         for (token, kind) in vocab.tokens.iter().zip(&mut kinds) {
@@ -115,18 +115,6 @@ fn check_scores(scores: &[f32], count: usize, path: &Path) -> Result<Vec<f32>> {
     Ok(scores.iter().map(|score| score + 0.0).collect())
 }
 
-fn unique(tokens: &[String], path: &Path) -> Result<HashMap<String, u32>> {
-    let mut ids = HashMap::with_capacity(tokens.len());
-    for (id, token) in (0..).zip(tokens) {
-        if let Some(first) = ids.insert(token.clone(), id) {
-            let field = format!("tokenizer.ggml.tokens[{id}]");
-            let problem = format!("\"{token}\" is token {first} already");
-            return Err(Error::field(path, field, problem));
-        }
-    }
-    Ok(ids)
-}
-
 type Bytes = Option<Box<[u32; 256]>>;
 
 /// What every token stands for, and the tokens of the bytes if all have one.
@@ -140,11 +128,7 @@ fn table(tokens: &[String], kinds: &[TokenType], path: &Path) -> Result<(TokenTa
                 table.push(&Entry::Control(token), pieces(false));
             }
             TokenType::Byte => {
-                let Some(byte) = byte_token(token) else {
-                    let field = format!("tokenizer.ggml.tokens[{id}]");
-                    let problem = format!("\"{token}\" is typed as a byte, expected <0xNN>");
-                    return Err(Error::field(path, field, problem));
-                };
+                let byte = byte_of(token, id as usize, path)?;
                 bytes[usize::from(byte)] = Some(id);
                 table.push(&Entry::Normal(token), pieces(true));
             }

@@ -165,7 +165,7 @@ fn unknown_pre_tokenizer_is_named() {
 #[test]
 fn t2_t4_bad_gguf_vocabularies_are_named() {
     type Change = fn(&mut Vocab);
-    let cases: [(Change, &str); 10] = [
+    let cases: [(Change, &str); 12] = [
         (
             |v| v.merges.push("q z".into()),
             "tokenizer.ggml.merges[13]: \"q z\" needs the token \"qz\"",
@@ -191,6 +191,11 @@ fn t2_t4_bad_gguf_vocabularies_are_named() {
             "tokenizer.ggml.bos_token_id: 2147483648",
         ),
         (|v| v.eos = Some(5000), "tokenizer.ggml.eos_token_id: 5000"),
+        (|v| v.eot = Some(5001), "tokenizer.ggml.eot_token_id: 5001"),
+        (
+            |v| v.tokens[7] = "a".repeat(4097),
+            "tokenizer.ggml.tokens[7]: 4097 bytes, allowed are 4096",
+        ),
         (
             |v| {
                 *v = Vocab {
@@ -277,6 +282,25 @@ fn t15_control_tokens_only_outside_of_content() {
         content_spans: vec![1..2, 90..99, 5..usize::MAX],
     };
     assert!(tokenizer.encode_rendered(&wild).is_ok());
+}
+
+#[test]
+fn t15_what_ends_a_turn_is_never_in_plain_text_whatever_its_type() {
+    let text = "<end_of_turn>";
+    for kind in [TokenType::Normal, TokenType::UserDefined] {
+        let mut vocab = small_vocab("gpt-2");
+        let id = vocab.tokens.len() as u32;
+        vocab.tokens.push(text.to_owned());
+        vocab.token_types.push(kind);
+        vocab.eot = Some(id);
+        let tokenizer = Tokenizer::from_vocab(vocab, Path::new("m.gguf")).unwrap();
+        let plain = tokenizer.encode_plain(text).unwrap();
+        assert!(
+            tokenizer.is_control(id) && !plain.contains(&id),
+            "{plain:?}"
+        );
+        assert_eq!(tokenizer.encode_raw(text).unwrap(), [id]);
+    }
 }
 
 #[test]
