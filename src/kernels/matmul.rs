@@ -168,6 +168,32 @@ impl Kind {
     pub(super) fn writes_records(self) -> bool {
         matches!(self, Kind::Gated | Kind::Residual)
     }
+
+    /// `variant` with the parts of the ending, `plain` and `swiglu` being what makes values of the sums of
+    /// one block or two. Where records are written a team has yet to be chosen.
+    pub(super) fn ending(
+        self,
+        variant: Variant,
+        [plain, swiglu]: [&'static Part; 2],
+        activations: Activations,
+    ) -> Variant {
+        static STORE: Part = wgsl!("matmul/out_store.wgsl");
+        static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
+        static ACT: Part = wgsl!("matmul/out_act.wgsl");
+        static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
+        static ROPE: Part = wgsl!("lib/rope.wgsl");
+        static RECORD: Part = wgsl!("act/record.wgsl");
+        let variant = match self {
+            Kind::Store { .. } => variant.part(plain).part(&STORE),
+            Kind::Qkv(kv) => variant.part(plain).part(&QKV).part(&ROPE).part(kv.part()),
+            Kind::Gated => variant.part(swiglu).part(&ACT),
+            Kind::Residual => variant.part(plain).part(&RESIDUAL),
+        };
+        match self.writes_records() {
+            true => variant.part(activations.store_part()).part(&RECORD),
+            false => variant,
+        }
+    }
 }
 
 /// The CPU twin in f64 over `w: [rows, columns]` as the device sees it: results, and for each the
@@ -204,11 +230,25 @@ pub fn record(
     );
     assert!(num_tokens <= x_rows, "{num_tokens} tokens of {x_rows}");
     let base = describe(&out, w, num_tokens, tuning.activations, norm);
-    let (tile, variant) = variant(tuning, w.format, num_tokens, kind);
-    let units_per_workgroup = (tuning.workgroup / tuning.lanes) as usize;
+    let (tile_tokens, variant) = variant(tuning, w.format, num_tokens, kind);
+    let units = (tuning.workgroup / tuning.lanes) as usize;
+    let tile = [tile_tokens, units * BLOCK_ROWS * kind.blocks()];
+    dispatch(rec, &variant, w, x, &out, base, tile);
+}
+
+/// Records a dispatch for each shard of `w`, by workgroups that have `tile` tokens and rows. `base` is what
+/// [`describe`] tells.
+pub(super) fn dispatch(
+    rec: &mut Recorder,
+    variant: &Variant,
+    w: &Weights,
+    x: &Tensor,
+    out: &Out,
+    base: MatmulParams,
+    [tile_tokens, tile_rows]: [usize; 2],
+) {
     for shard in &w.shards {
-        let units = shard.rows.div_ceil(BLOCK_ROWS * kind.blocks());
-        let [groups_x, groups_y, _] = grid(units.div_ceil(units_per_workgroup));
+        let [groups_x, groups_y, _] = grid(shard.rows.div_ceil(tile_rows));
         let params = MatmulParams {
             num_rows: shard.rows as u32,
             first_row: shard.first_row as u32,
@@ -217,8 +257,8 @@ pub fn record(
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
         tensors.push(("x", x));
         tensors.extend(out.tensors());
-        let groups_z = num_tokens.div_ceil(tile) as u32;
-        rec.dispatch(&variant, &tensors, params, [groups_x, groups_y, groups_z]);
+        let groups_z = base.num_tokens.div_ceil(tile_tokens as u32);
+        rec.dispatch(variant, &tensors, params, [groups_x, groups_y, groups_z]);
     }
 }
 
@@ -312,29 +352,14 @@ fn variant(
     static NORM_SHARE: Part = wgsl!("matmul/norm_rms_share.wgsl", subgroups: true);
     static PLAIN: Part = wgsl!("matmul/value_plain.wgsl");
     static SWIGLU: Part = wgsl!("matmul/value_swiglu.wgsl");
-    static STORE: Part = wgsl!("matmul/out_store.wgsl");
-    static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
-    static ACT: Part = wgsl!("matmul/out_act.wgsl");
-    static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
-    static ROPE: Part = wgsl!("lib/rope.wgsl");
-    static RECORD: Part = wgsl!("act/record.wgsl");
     variant = variant.part(tokens).part(match kind.has_norm() {
         false => &NORM_NONE,
         true if tuning.shares() => &NORM_SHARE,
         true => &NORM_RMS,
     });
-    variant = match kind {
-        Kind::Store { .. } => variant.part(&PLAIN).part(&STORE),
-        Kind::Qkv(kv) => variant.part(&PLAIN).part(&QKV).part(&ROPE).part(kv.part()),
-        Kind::Gated => variant.part(&SWIGLU).part(&ACT),
-        Kind::Residual => variant.part(&PLAIN).part(&RESIDUAL),
-    };
+    variant = kind.ending(variant, [&PLAIN, &SWIGLU], tuning.activations);
     if kind.writes_records() {
-        let store = tuning.activations.store_part();
-        variant = tuning.team(
-            variant.part(store).part(&RECORD),
-            tuning.workgroup / tuning.lanes,
-        );
+        variant = tuning.team(variant, tuning.workgroup / tuning.lanes);
     }
     let variant = variant
         .set("LANES", tuning.lanes)

@@ -5,7 +5,6 @@ use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::matmul::{Kind, MATMUL, reference};
 use super::matmul_endings::{Call, Heads, ending};
 use super::tuning::Tuning;
-use crate::gpu::DType;
 use crate::kv::KvFormat;
 use crate::quant::{FORMATS, Format, GROUP};
 
@@ -101,10 +100,7 @@ fn case(
     let heads = heads_of(rows, seed);
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
-    let mut raw = data.normal(rows * columns);
-    raw[0] = 60.0; // one outlier sets its group's scale
-    raw[columns - 4..columns].fill(0.0);
-    let (quants, scales) = format.pack_rows(&raw, columns);
+    let raw = data.weights(rows, columns);
 
     // what the kernel before it leaves: values times a norm's weight, and sums of squares of the values
     let before = data.normal(num_tokens * columns);
@@ -130,22 +126,19 @@ fn case(
         format.name,
         tuning.describe()
     );
-    let mut case = Case::new(&MATMUL, name)
+    let (quants, scales) = format.matrix_bytes(rows, columns);
+    let case = Case::new(&MATMUL, name)
         .needs(tuning)
         .work(
             2.0 * (num_tokens * rows * columns) as f64,
-            (quants.len() + scales.len()) as f64,
+            (quants + scales) as f64,
         )
-        .tensor(CaseTensor::input("w", DType::I8, &[quants.len()], quants))
+        .packed(["w", "w_scales"], format, &raw, columns)
         .tensor(CaseTensor::u32(
             "x",
             &tuning.activations.dims(num_tokens, columns),
             &words,
         ));
-    if !scales.is_empty() {
-        let dims = [scales.len()];
-        case = case.tensor(CaseTensor::input("w_scales", DType::I8, &dims, scales));
-    }
     let call = Call {
         format,
         tuning,

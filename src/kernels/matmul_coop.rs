@@ -6,9 +6,8 @@
 
 use super::activations::Activations;
 use super::case::Case;
-use super::matmul::{Kind, MatmulParams, Out, describe};
+use super::matmul::{Kind, MatmulParams, Out, describe, dispatch};
 use super::matmul_coop_cases;
-use crate::gpu::recorder::grid;
 use crate::gpu::{Coop, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kernels::halve;
 use crate::kv::KvFormat;
@@ -55,19 +54,7 @@ pub fn record(
     let kind = Kind::of(&out, None);
     let base = describe(&out, w, num_tokens, Activations::F32, None);
     let variant = variant(coop, w.format, kind);
-    for shard in &w.shards {
-        let [groups_x, groups_y, _] = grid(shard.rows.div_ceil(TILE));
-        let params = MatmulParams {
-            num_rows: shard.rows as u32,
-            first_row: shard.first_row as u32,
-            ..base
-        };
-        let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
-        tensors.push(("x", halves));
-        tensors.extend(out.tensors());
-        let groups_z = num_tokens.div_ceil(TILE) as u32;
-        rec.dispatch(&variant, &tensors, params, [groups_x, groups_y, groups_z]);
-    }
+    dispatch(rec, &variant, w, halves, &out, base, [TILE; 2]);
 }
 
 fn variant(coop: Coop, format: &'static Format, kind: Kind) -> Variant {
@@ -75,31 +62,16 @@ fn variant(coop: Coop, format: &'static Format, kind: Kind) -> Variant {
     static SIZE_16: Part = wgsl!("matmul/coop_16.wgsl");
     static PLAIN: Part = wgsl!("matmul/coop_plain.wgsl");
     static SWIGLU: Part = wgsl!("matmul/coop_swiglu.wgsl");
-    static STORE: Part = wgsl!("matmul/out_store.wgsl");
-    static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
-    static ACT: Part = wgsl!("matmul/out_act.wgsl");
-    static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
-    static ROPE: Part = wgsl!("lib/rope.wgsl");
-    static RECORD: Part = wgsl!("act/record.wgsl");
     static TEAM: Part = wgsl!("lib/team_shared.wgsl");
     let workgroup = BANDS * coop.subgroup;
     // rows of a tile lie apart where there is room for it, so that they begin in other banks
     let stride = if workgroup > 128 { 32 } else { 40 };
-    let mut variant = Variant::new(&MATMUL_COOP)
+    let variant = Variant::new(&MATMUL_COOP)
         .part(format.half_part)
         .part(if coop.size == 8 { &SIZE_8 } else { &SIZE_16 });
-    variant = match kind {
-        Kind::Store { .. } => variant.part(&PLAIN).part(&STORE),
-        Kind::Qkv(kv) => variant.part(&PLAIN).part(&QKV).part(&ROPE).part(kv.part()),
-        Kind::Gated => variant.part(&SWIGLU).part(&ACT),
-        Kind::Residual => variant.part(&PLAIN).part(&RESIDUAL),
-    };
+    let mut variant = kind.ending(variant, [&PLAIN, &SWIGLU], Activations::F32);
     if kind.writes_records() {
-        variant = variant
-            .part(Activations::F32.store_part())
-            .part(&RECORD)
-            .part(&TEAM)
-            .set("TEAM_SLOTS", workgroup);
+        variant = variant.part(&TEAM).set("TEAM_SLOTS", workgroup);
     }
     variant
         .set("WG", workgroup)

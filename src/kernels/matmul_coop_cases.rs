@@ -7,7 +7,7 @@ use super::matmul_cases::{heads_of, rows_of};
 use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
 use super::matmul_endings::{Call, ending};
 use super::tuning::Tuning;
-use crate::gpu::{Coop, DType};
+use crate::gpu::Coop;
 use crate::quant::{FORMATS, Format};
 
 /// Tokens, rows and columns: less than a tile, several tiles, and ends in the middle of all three.
@@ -46,10 +46,7 @@ fn case(
     let heads = heads_of(rows, seed);
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
-    let mut raw = data.normal(rows * columns);
-    raw[0] = 60.0; // one outlier sets its group's scale
-    raw[columns - 4..columns].fill(0.0);
-    let (quants, scales) = format.pack_rows(&raw, columns);
+    let raw = data.weights(rows, columns);
 
     let mut x = data.normal(num_tokens * columns);
     x[1] = 90_000.0; // beyond f16, if it were not scaled
@@ -78,22 +75,19 @@ fn case(
         "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}",
         format.name, coop.size, coop.subgroup
     );
-    let mut case = Case::new(&MATMUL_COOP, name)
+    let (quants, scales) = format.matrix_bytes(rows, columns);
+    let case = Case::new(&MATMUL_COOP, name)
         .needs_coop(coop)
         .work(
             2.0 * (num_tokens * rows * columns) as f64,
-            (quants.len() + scales.len()) as f64,
+            (quants + scales) as f64,
         )
-        .tensor(CaseTensor::input("w", DType::I8, &[quants.len()], quants))
+        .packed(["w", "w_scales"], format, &raw, columns)
         .tensor(CaseTensor::u32(
             "x",
             &halve::dims(num_tokens, columns),
             &words,
         ));
-    if !scales.is_empty() {
-        let dims = [scales.len()];
-        case = case.tensor(CaseTensor::input("w_scales", DType::I8, &dims, scales));
-    }
     let call = Call {
         format,
         tuning: Tuning::plain(1),
