@@ -140,9 +140,14 @@ impl<'a> Fields<'a> {
 
     /// An error at `field` of this object's file.
     pub fn wrong(&self, field: &str, problem: impl Into<String>) -> Error {
+        Error::field(self.path, self.name_of(field), problem)
+    }
+
+    /// `field` as it is named from the whole of the file.
+    pub fn name_of(&self, field: &str) -> String {
         match self.inside {
-            Some(outer) => Error::field(self.path, format!("{outer}.{field}"), problem),
-            None => Error::field(self.path, field, problem),
+            Some(outer) => format!("{outer}.{field}"),
+            None => field.to_owned(),
         }
     }
 

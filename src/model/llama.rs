@@ -152,11 +152,12 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
             scaling: RopeScaling::None,
         });
     };
-    let kind = match scaling.opt_string("rope_type")? {
-        Some(kind) => Some(kind),
-        None => scaling.opt_string("type")?,
+    // older files say `type`
+    let field = match scaling.get("rope_type") {
+        Some(_) => "rope_type",
+        None => "type",
     };
-    let scaling = match kind.unwrap_or("default") {
+    let scaling = match scaling.opt_string(field)?.unwrap_or("default") {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear {
             factor: scaling.number("factor")?,
@@ -168,12 +169,8 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
             original: scaling.number("original_max_position_embeddings")?,
         },
         other => {
-            return Err(unsupported(
-                json,
-                "rope_scaling.rope_type",
-                other,
-                "default, linear, llama3",
-            ));
+            let supported = "default, linear, llama3";
+            return Err(unsupported(&scaling, field, other, supported));
         }
     };
     Ok(Rope { theta, scaling })
@@ -182,7 +179,7 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
 fn unsupported(json: &Fields, field: &str, found: &str, supported: &str) -> Error {
     Error::Unsupported {
         path: json.path().to_owned(),
-        what: field.to_owned(),
+        what: json.name_of(field),
         found: found.to_owned(),
         supported: supported.to_owned(),
     }

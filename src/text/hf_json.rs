@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::prevalidate::{Checked, check};
 use super::token_table::{Alphabet, Entry, TokenTable};
-use super::tokenizer::{Inner, Parts, looks_like_control};
+use super::tokenizer::{Inner, Parts, looks_like_control, special_tokens};
 use crate::error::{Error, Result};
 
 /// Checks the files and builds the parts of their tokenizer. `path` is that of `tokenizer.json`.
@@ -87,6 +87,7 @@ pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<
         );
     }
     Ok(Parts {
+        guarded: special_tokens(&inner),
         inner: Inner::Library(Box::new(inner)),
         table,
         prefix,

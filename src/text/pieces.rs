@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use super::charsmap::Charsmap;
-use super::control::{ControlToken, ControlTokens};
+use super::control::ControlTokens;
 use super::pieces_bpe::join;
 use super::pieces_unigram::Trie;
 use super::vocab::TokenType;
@@ -40,8 +40,6 @@ pub(super) struct Pieces {
     pub(super) scores: Vec<f32>,
     /// Tokens that are recognised by their text wherever it stands.
     pub(super) whole: ControlTokens,
-    /// Tokens that are recognised only where the prompt's author may write them.
-    pub(super) guarded: Vec<ControlToken>,
     /// The ids of all bytes, where the vocabulary has them.
     pub(super) bytes: Option<Box<[u32; 256]>>,
     /// Stands for what has no piece.

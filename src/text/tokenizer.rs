@@ -56,6 +56,8 @@ pub(super) enum Inner {
 /// What the ways of building a tokenizer have found out.
 pub(super) struct Parts {
     pub(super) inner: Inner,
+    /// Recognised only where the prompt's author may write them.
+    pub(super) guarded: Vec<ControlToken>,
     pub(super) table: TokenTable,
     pub(super) prefix: Vec<u32>,
     pub(super) bos: Option<u32>,
@@ -103,29 +105,28 @@ impl Tokenizer {
     fn from_parts(parts: Parts, path: &Path) -> Result<Tokenizer> {
         let Parts {
             mut inner,
+            guarded,
             table,
             prefix,
             bos,
             eos,
             unknown,
         } = parts;
-        let (guarded, inner_rest) = match &mut inner {
-            Inner::Pieces(pieces) => (std::mem::take(&mut pieces.guarded), None),
+        let inner_rest = match &mut inner {
+            Inner::Pieces(_) => None,
             Inner::Library(inner) => {
                 inner.set_encode_special_tokens(true);
-                let rest = match inner.get_pre_tokenizer() {
+                match inner.get_pre_tokenizer() {
                     Some(pre) => without_first(pre)
                         .map_err(|e| Error::field(path, "pre_tokenizer", e.to_string()))?,
                     None => None,
-                };
-                (special_tokens(inner), rest)
+                }
             }
         };
-        let guarded = ControlTokens::new(guarded);
         Ok(Tokenizer {
             inner,
             inner_rest,
-            guarded,
+            guarded: ControlTokens::new(guarded),
             table,
             prefix,
             bos,
@@ -323,7 +324,7 @@ fn problem(e: impl std::fmt::Display) -> Error {
 }
 
 /// The added tokens that are marked as special.
-fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
+pub(super) fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
     let added = inner.get_added_vocabulary().get_added_tokens_decoder();
     let special = added.iter().filter(|(_, token)| token.special);
     special

@@ -9,7 +9,9 @@ use tokenizers::normalizers::unicode::NFC;
 
 use super::pre_tokenizers;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
-use super::tokenizer::{Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts, looks_like_control};
+use super::tokenizer::{
+    Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts, looks_like_control, special_tokens,
+};
 use crate::error::{Error, Result};
 
 /// A vocabulary as a GGUF file tells it.
@@ -154,6 +156,7 @@ fn byte_level(vocab: &Vocab, types: &[TokenType], path: &Path) -> Result<Parts> 
     }
     inner.add_tokens(added).map_err(failed)?;
     Ok(Parts {
+        guarded: special_tokens(&inner),
         inner: Inner::Library(Box::new(inner)),
         table,
         prefix: prefix(vocab, pre.add_bos, path)?,

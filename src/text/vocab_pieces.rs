@@ -77,7 +77,6 @@ pub(super) fn build(vocab: Vocab, mut kinds: Vec<TokenType>, path: &Path) -> Res
         kinds,
         scores,
         whole,
-        guarded,
         bytes,
         unknown,
         charsmap,
@@ -86,6 +85,7 @@ pub(super) fn build(vocab: Vocab, mut kinds: Vec<TokenType>, path: &Path) -> Res
     };
     Ok(Parts {
         inner: Inner::Pieces(Box::new(pieces)),
+        guarded,
         table,
         prefix,
         bos: vocab.bos,

@@ -160,7 +160,16 @@ fn c5_rotations_that_cannot_be_computed_are_never_ignored() {
     );
     refused(
         with("rope_scaling", json!({"type": "dynamic", "factor": 2.0})),
-        &["config.json", "rope_scaling", "\"dynamic\""],
+        &["config.json", "rope_scaling.type", "\"dynamic\""],
+    );
+    // the newer name of both, with the base in it
+    let folder = directory(|config| {
+        config["rope_scaling"] = Value::Null;
+        config["rope_parameters"] = json!({"rope_theta": 1e4, "rope_type": "yarn"});
+    });
+    refused(
+        config_of(&open(folder.path()).unwrap()),
+        &["config.json", "rope_parameters.rope_type", "\"yarn\""],
     );
     for kind in ["linear", "llama3"] {
         refused(
