@@ -9,7 +9,6 @@ pub use super::numbers::{Data, U, dot_bound};
 use super::tuning::Tuning;
 use crate::error::Result;
 use crate::gpu::{Caps, Coop, DType, Gpu, Kernel, Recorder, Tensor};
-use crate::quant::Format;
 use std::sync::Arc;
 
 /// What outputs hold before the kernel runs: a NaN as f32, no plausible index as u32.
@@ -236,24 +235,6 @@ impl Case {
     pub fn needs_coop(mut self, coop: Coop) -> Case {
         self.coop = Some(coop);
         self
-    }
-
-    /// With rows of weights as tensors of these names: what is packed, and the scales if `format` has any.
-    #[must_use]
-    pub fn packed(
-        self,
-        [w, w_scales]: [&'static str; 2],
-        format: &Format,
-        rows: &[f32],
-        columns: usize,
-    ) -> Case {
-        let (quants, scales) = format.pack_rows(rows, columns);
-        let case = self.tensor(CaseTensor::input(w, DType::I8, &[quants.len()], quants));
-        if scales.is_empty() {
-            return case;
-        }
-        let dims = [scales.len()];
-        case.tensor(CaseTensor::input(w_scales, DType::I8, &dims, scales))
     }
 
     /// How it is dispatched: by the kernel's own `record`.

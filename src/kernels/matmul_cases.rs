@@ -2,8 +2,9 @@
 
 use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data, U, dot_bound};
-use super::matmul::{Kind, MATMUL, reference};
+use super::matmul::{MATMUL, reference};
 use super::matmul_endings::{Call, Heads, ending};
+use super::matmul_output::Kind;
 use super::tuning::Tuning;
 use crate::kv::KvFormat;
 use crate::quant::{FORMATS, Format, GROUP};

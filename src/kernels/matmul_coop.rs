@@ -6,8 +6,9 @@
 
 use super::activations::Activations;
 use super::case::Case;
-use super::matmul::{Kind, MatmulParams, Out, describe, dispatch};
+use super::matmul::{MatmulParams, describe, dispatch};
 use super::matmul_coop_cases;
+use super::matmul_output::{Kind, Out};
 use crate::gpu::{Coop, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kernels::halve;
 use crate::kv::KvFormat;

@@ -2,10 +2,11 @@
 
 use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::halve;
-use super::matmul::{Kind, reference};
+use super::matmul::reference;
 use super::matmul_cases::{heads_of, rows_of};
 use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
 use super::matmul_endings::{Call, ending};
+use super::matmul_output::Kind;
 use super::tuning::Tuning;
 use crate::gpu::Coop;
 use crate::quant::{FORMATS, Format};

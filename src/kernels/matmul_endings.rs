@@ -1,9 +1,10 @@
 //! What the matmul's endings make of exact sums: the other half of its cases.
 
 use super::case::{Case, CaseTensor, Data, Tensors, U, dot_bound};
-use super::matmul::{Kind, Norm, Out, record};
+use super::matmul::{Norm, record};
 use super::matmul_cases::EPS;
 use super::matmul_coop;
+use super::matmul_output::{Kind, Out};
 use super::pack::records;
 use super::rope::{self, RopeRows, pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;

@@ -38,15 +38,6 @@ impl Data {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Weights of a matrix: normal, but for one outlier that sets its group's scale, and zeros at the end
-    /// of the first row.
-    pub fn weights(&mut self, rows: usize, columns: usize) -> Vec<f32> {
-        let mut all = self.normal(rows * columns);
-        all[0] = 60.0;
-        all[columns - 4..columns].fill(0.0);
-        all
-    }
-
     /// `n` values, about normally distributed, none beyond 4 deviations.
     pub fn normal(&mut self, n: usize) -> Vec<f32> {
         (0..n)

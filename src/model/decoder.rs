@@ -20,8 +20,9 @@ use crate::gpu::{Coop, Gpu, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
-use crate::kernels::matmul::{self, Norm, Out};
+use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
+use crate::kernels::matmul_output::Out;
 use crate::kernels::{
     Tuning, attention_coop, attention_merge, embedding, gather_rows, halve, pack, rope,
 };

@@ -3,7 +3,8 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
-use crate::kernels::matmul::{self, Norm, Out};
+use crate::kernels::matmul::{self, Norm};
+use crate::kernels::matmul_output::Out;
 use crate::kernels::numbers::Data;
 use crate::kernels::{Activations, Tuning};
 use crate::quant::weights::SHARD_ROWS;
