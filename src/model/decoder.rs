@@ -9,25 +9,21 @@
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::config::Config;
+use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
-use super::step::{AttentionRound, Span, Step};
+use super::step::{Span, Step};
 use super::tune::Tuned;
-use super::weights::{LayerWeights, ModelWeights};
+use super::weights::ModelWeights;
 use crate::error::{Error, Result};
 use crate::gpu::{Coop, Gpu, Recorder, Tensor};
-use crate::kernels::attention::{self, AttentionShape};
-use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm};
-use crate::kernels::matmul_coop::{self, MOST_CANONICAL_TOKENS};
+use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
-use crate::kernels::{
-    Tuning, attention_coop, attention_merge, embedding, gather_rows, halve, pack, rope,
-};
-use crate::kv::{KvCache, KvFormat, KvSlab, pages_for};
-use crate::quant::Weights;
+use crate::kernels::{Tuning, attention_coop, embedding, gather_rows};
+use crate::kv::{KvCache, KvFormat, pages_for};
 use std::sync::Arc;
 
 /// Steps of more tokens than this are submitted in parts, so that no submit holds the device long.
@@ -289,113 +285,4 @@ impl Decoder {
 /// The matrices that a step of `num_tokens` is computed by; none where it is short.
 fn coop_of(options: &DecoderOptions, num_tokens: usize) -> Option<Coop> {
     options.coop.filter(|_| num_tokens > MOST_CANONICAL_TOKENS)
-}
-
-/// What every layer of a step needs.
-struct LayerPass<'a> {
-    rec: &'a mut Recorder,
-    tuning: &'a Tuning,
-    /// What this step is computed by, where it is long and the mode is fast.
-    coop: Option<Coop>,
-    norm: Norm,
-    shape: AttentionShape,
-    step: &'a Step,
-    s: &'a Scratch,
-}
-
-impl LayerPass<'_> {
-    fn record(&mut self, layer: &LayerWeights, slabs: &[KvSlab], next_norm: &Tensor) {
-        let (step, s, norm) = (self.step, self.s, Some(self.norm));
-        let n = step.num_tokens;
-        match (slabs, &s.qkv) {
-            ([slab], _) => {
-                let out = Out::Qkv {
-                    q: &s.q,
-                    slab,
-                    step_meta: &s.meta,
-                    rows: step.rope_rows,
-                };
-                self.matmul(&layer.qkv, &s.act, norm, out);
-            }
-            (slabs, Some(y)) => {
-                let out = Out::Store { y };
-                self.matmul(&layer.qkv, &s.act, norm, out);
-                rope::record(self.rec, slabs, y, n, &s.meta, step.rope_rows, &s.q);
-            }
-            (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
-        }
-        for round in &step.attention {
-            self.attention(slabs, round);
-        }
-        if let Some(attended) = &s.attended {
-            pack::record(self.rec, self.tuning, attended, n, &s.act_attended);
-        }
-        let out = Out::Residual {
-            hidden: &s.hidden,
-            gamma: &layer.mlp_norm,
-            act: &s.act,
-        };
-        self.matmul(&layer.o, &s.act_attended, None, out);
-
-        let out = Out::Gated { act: &s.act_gated };
-        self.matmul(&layer.gate_up, &s.act, norm, out);
-        let out = Out::Residual {
-            hidden: &s.hidden,
-            gamma: next_norm,
-            act: &s.act,
-        };
-        self.matmul(&layer.down, &s.act_gated, None, out);
-    }
-
-    /// A matmul of all tokens of the step, by cooperative matrices where the mode and their number ask
-    /// for it.
-    fn matmul(&mut self, w: &Weights, x: &Tensor, norm: Option<Norm>, out: Out) {
-        let (n, rec) = (self.step.num_tokens, &mut *self.rec);
-        match (self.coop, &self.s.halves) {
-            (Some(coop), Some(halves)) => {
-                halve::record(rec, self.tuning, x, n, w.columns, norm, halves);
-                matmul_coop::record(rec, coop, w, halves, n, out);
-            }
-            _ => matmul::record(rec, self.tuning, w, x, n, norm, out),
-        }
-    }
-
-    /// A round of attention, planned for the kernel that the same choice leads to.
-    fn attention(&mut self, slabs: &[KvSlab], round: &AttentionRound) {
-        let (rec, s, shape) = (&mut *self.rec, self.s, &self.shape);
-        let (q, meta, partials) = (&s.q, &s.meta, &s.partials);
-        let output = Output::of(shape);
-        let out = s.attended.as_ref().unwrap_or(&s.act_attended);
-        for (slab, &items) in slabs.iter().zip(&round.slabs) {
-            match self.coop {
-                Some(coop) => attention_coop::record(
-                    rec, coop, shape, slab, q, meta, items, partials, output, out,
-                ),
-                None => attention::record(
-                    rec,
-                    self.tuning,
-                    shape,
-                    slab,
-                    q,
-                    meta,
-                    items,
-                    partials,
-                    output,
-                    out,
-                ),
-            }
-        }
-        let (rows_at, num_rows) = (round.merge_at, round.merge_rows);
-        attention_merge::record(
-            rec,
-            self.tuning,
-            shape,
-            meta,
-            rows_at,
-            num_rows,
-            partials,
-            output,
-            out,
-        );
-    }
 }

@@ -8,6 +8,7 @@ mod copy_page;
 pub mod decoder;
 mod defaults;
 pub mod fields;
+mod layer_pass;
 pub mod llama;
 pub mod load;
 mod numerics;
