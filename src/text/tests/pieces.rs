@@ -240,10 +240,18 @@ fn a_vocabulary_without_bytes_and_unknown_leaves_out_what_it_lacks() {
     }
 }
 
-/// Vocabularies with all bytes, and what comes in front of a text.
+/// Vocabularies with all bytes, and what comes in front of a text. There are pieces that could be joined
+/// to the text of tokens that stand for something else.
 static WITH_BYTES: LazyLock<[(Tokenizer, &str); 3]> = LazyLock::new(|| {
     [BPE, WIDE, UNIGRAM_BYTES].map(|text| {
-        let (vocab, _) = vocab(text);
+        let (mut vocab, _) = vocab(text);
+        for piece in ["s>", "</", "0x", "<0x", "0A", "0A>"] {
+            if !vocab.tokens.iter().any(|token| token == piece) {
+                vocab.tokens.push(piece.to_owned());
+                vocab.token_types.push(TokenType::Normal);
+                vocab.scores.push(0.0);
+            }
+        }
         let front = if vocab.add_space_prefix { " " } else { "" };
         (tokenizer(vocab), front)
     })
