@@ -100,8 +100,9 @@ impl Scratch {
         let slots = ((room(32 << 20) / slot_bytes) as usize)
             .min(n * token_slots)
             .max(token_slots);
-        // its page table, and what penalties look back at
-        let of_sequence = pages_for(options.max_model_len) + 3 * options.max_model_len;
+        // its page table, and the different tokens that penalties look back at
+        let different = options.max_model_len.min(config.vocab_size);
+        let of_sequence = pages_for(options.max_model_len) + 3 * different;
         let meta_words =
             n * (16 + config.head_dim) + options.max_running * of_sequence + 16 * slots;
         Ok(Scratch {
