@@ -1,15 +1,15 @@
 //! nelumbo: a portable GPU inference runtime for large language models.
 //!
 //! Every layer of a model is WGSL on wgpu: Vulkan first, Metal and DX12 from the same shaders. A
-//! [`Model`] is loaded from a GGUF file or a Hugging Face directory; an [`engine::Engine`] turns
+//! [`Model`] is loaded from a GGUF file or a Hugging Face directory; an [`engine::EngineCore`] turns
 //! requests into tokens, step by step.
 //!
 //! ```no_run
-//! use nelumbo::engine::{Engine, Event, Request};
+//! use nelumbo::engine::{EngineCore, Event, Request};
 //! use nelumbo::{LoadOptions, Model};
 //!
 //! let model = Model::load("model.gguf".as_ref(), &LoadOptions::default(), &mut |_, _| ())?;
-//! let (texts, mut engine) = (model.texts, Engine::new(model.decoder)?);
+//! let (texts, mut engine) = (model.texts, EngineCore::new(model.decoder)?);
 //! engine.submit(Request {
 //!     tokens: texts.tokenizer.encode_raw("The sky is")?,
 //!     max_tokens: 16,

@@ -3,13 +3,13 @@
 mod common;
 
 use common::{answer, engine, gpu, model_path, request, tokens};
-use nelumbo::engine::{Engine, Sampling};
+use nelumbo::engine::{EngineCore, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::model::synthetic;
 use nelumbo::{LoadOptions, Model};
 
 /// All that is declared of an engine, and the part that is no weight, cache or scratch.
-fn declared(engine: &mut Engine) -> (u64, u64) {
+fn declared(engine: &mut EngineCore) -> (u64, u64) {
     let other = engine.other_bytes();
     let decoder = engine.decoder();
     let parts = decoder.weights().size_bytes() + decoder.kv().size_bytes();
@@ -17,7 +17,7 @@ fn declared(engine: &mut Engine) -> (u64, u64) {
 }
 
 /// Holds the declared sum against the allocator's, `base` bytes of which were there before.
-fn agree(what: &str, engine: &mut Engine, base: u64) {
+fn agree(what: &str, engine: &mut EngineCore, base: u64) {
     let (declared, other) = declared(engine);
     let gpu = engine.decoder().gpu();
     let allocated = gpu.allocated_bytes().expect("it told before");
@@ -63,7 +63,7 @@ fn the_real_model_takes_what_is_declared() {
     }
     let Some(path) = model_path() else { return };
     let model = Model::load(&path, &LoadOptions::default(), &mut |_, _| ()).unwrap();
-    let mut engine = Engine::new(model.decoder).unwrap();
+    let mut engine = EngineCore::new(model.decoder).unwrap();
     if engine.decoder().gpu().allocated_bytes().is_some() {
         agree("the real model", &mut engine, 0);
     }

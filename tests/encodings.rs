@@ -10,7 +10,7 @@
 mod common;
 
 use common::{answer, argmax, gpu, model_path, request};
-use nelumbo::engine::{Engine, Sampling};
+use nelumbo::engine::{EngineCore, Sampling};
 use nelumbo::formats::write::GgufWriter;
 use nelumbo::formats::{Encoding, Gguf, TensorInfo};
 use nelumbo::gpu::{OpenOptions, PipelineFolder};
@@ -132,7 +132,7 @@ fn ask(path: &Path, pipelines: &Path) -> (String, Vec<u32>) {
     };
     let model = Model::load(path, &options, &mut |_, _| ()).unwrap();
     let tokenizer = model.texts.tokenizer;
-    let mut engine = Engine::new(model.decoder).unwrap();
+    let mut engine = EngineCore::new(model.decoder).unwrap();
     let prompt = tokenizer.encode_raw(QUESTION).unwrap();
     let answer = answer(&mut engine, request(&prompt, 7, Sampling::default()));
     let bytes = answer.tokens.iter().flat_map(|&t| tokenizer.token_bytes(t));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{bits, gpu, model_path, tokens};
-use nelumbo::engine::Engine;
+use nelumbo::engine::EngineCore;
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
@@ -153,7 +153,7 @@ fn attention_of_long_steps_is_by_matrices_and_of_short_ones_canonical() {
         let layers = config.num_layers as u64;
         for numerics in [Numerics::Canonical, Numerics::Fast] {
             let decoder = load(&gpu, &config, &options(FORMATS[0], numerics)).unwrap();
-            let mut engine = Engine::new(decoder).unwrap();
+            let mut engine = EngineCore::new(decoder).unwrap();
             for (num_tokens, long) in [(8, false), (9, true), (TOKENS, true)] {
                 let mut trial = engine.trial(num_tokens).unwrap();
                 let text = tokens(3, num_tokens, config.vocab_size);

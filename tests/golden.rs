@@ -4,7 +4,7 @@
 mod common;
 
 use common::{answer, argmax, gpu, model_path, request};
-use nelumbo::engine::{Engine, FinishReason, Sampling};
+use nelumbo::engine::{EngineCore, FinishReason, Sampling};
 use nelumbo::formats;
 use nelumbo::gpu::OpenOptions;
 use nelumbo::kernels::Activations;
@@ -66,7 +66,7 @@ fn prompts() -> Vec<Prompt> {
 }
 
 /// The model with these weights and activations and an f32 cache, or `None` where it cannot be had.
-fn load(weights: &str, activations: Activations) -> Option<(Engine, Texts)> {
+fn load(weights: &str, activations: Activations) -> Option<(EngineCore, Texts)> {
     gpu(&OpenOptions::default())?;
     let options = LoadOptions {
         weights: Format::from_name(weights).unwrap(),
@@ -76,11 +76,11 @@ fn load(weights: &str, activations: Activations) -> Option<(Engine, Texts)> {
         ..LoadOptions::default()
     };
     let model = Model::load(&model_path()?, &options, &mut |_, _| ()).unwrap();
-    Some((Engine::new(model.decoder).unwrap(), model.texts))
+    Some((EngineCore::new(model.decoder).unwrap(), model.texts))
 }
 
 /// Logits from position `from` on, all of one evaluation.
-fn logits(engine: &mut Engine, tokens: &[u32], from: usize) -> Vec<Vec<f32>> {
+fn logits(engine: &mut EngineCore, tokens: &[u32], from: usize) -> Vec<Vec<f32>> {
     let mut rows = Vec::new();
     let chunk = engine.decoder().max_batched_tokens();
     engine

@@ -4,7 +4,7 @@ mod common;
 
 use common::{argmax, gpu, tokens};
 use nelumbo::LoadOptions;
-use nelumbo::engine::Engine;
+use nelumbo::engine::EngineCore;
 use nelumbo::formats::write::GgufWriter;
 use nelumbo::formats::{Checkpoint, Encoding, Gguf};
 use nelumbo::gpu::{Gpu, OpenOptions};
@@ -63,7 +63,7 @@ fn compare_weights(
         };
         let decoder =
             decoder_from_parts(gpu, config, &synthetic::NAMES, checkpoint, &options).unwrap();
-        let mut engine = Engine::new(decoder).unwrap();
+        let mut engine = EngineCore::new(decoder).unwrap();
         let expected = Reference::load(config, &map, format).unwrap().logits(&text);
         let (mut worst, mut rows) = (0.0f64, 0);
         let each = |position: usize, logits: &[f32]| {

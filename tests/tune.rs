@@ -4,7 +4,7 @@
 mod common;
 
 use common::{bits, decoder, engine, gpu, tokens};
-use nelumbo::engine::Engine;
+use nelumbo::engine::EngineCore;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::{Activations, Tuning};
 use nelumbo::model::tune::search::{Change, Pins, Progress, Search, changes};
@@ -75,7 +75,7 @@ fn tuning_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn logits(engine: &mut Engine, text: &[u32], chunk: usize) -> Vec<Vec<u32>> {
+fn logits(engine: &mut EngineCore, text: &[u32], chunk: usize) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
     engine
         .evaluate(text, chunk, 0, |_, row| rows.push(bits(row)))

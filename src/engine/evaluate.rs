@@ -1,11 +1,11 @@
 //! Logits of given texts: for perplexity, comparisons and tests, beside the queue of requests.
 
-use super::Engine;
+use super::EngineCore;
 use crate::error::{Error, Result};
 use crate::kv::{PAGE_SIZE, PageId};
 use crate::model::step::{HeadRows, Span};
 
-impl Engine {
+impl EngineCore {
     /// Feeds `tokens` in steps of at most `chunk` and calls `each(position, logits)` for the
     /// positions `from..`, in order; the logits at a position are those of the token after it.
     ///

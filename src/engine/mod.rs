@@ -1,9 +1,10 @@
 //! The engine: requests in, tokens out, one step at a time.
 //!
-//! [`Engine::step`] is the sentence that describes it all. [`thread`] puts an engine on a thread of
+//! [`EngineCore::step`] is the sentence that describes it all. [`Engine`] puts a core on a thread of
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+mod engine_core;
 pub mod evaluate;
 pub mod plan;
 pub mod request;
@@ -14,127 +15,10 @@ pub mod sequence;
 pub mod thread;
 pub mod trial;
 
+pub use engine_core::EngineCore;
 pub use request::{Event, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
 pub use sequence::Counts;
 #[cfg(not(target_arch = "wasm32"))]
-pub use thread::{EngineHandle, Generation};
+pub use thread::{Engine, RequestHandle};
 pub use trial::Trial;
-
-use crate::error::Result;
-use crate::kv::Pages;
-use crate::model::Decoder;
-use batch::Batch;
-use runner::Runner;
-
-/// Requests that may wait for their turn.
-const MAX_WAITING: usize = 256;
-
-/// A decoder, the requests for it, and the pages they own.
-pub struct Engine {
-    scheduler: Scheduler,
-    runner: Runner,
-}
-
-impl Engine {
-    /// An engine with nothing to do, its kernels compiled.
-    ///
-    /// # Errors
-    /// [`crate::Error::OutOfMemory`].
-    pub fn new(decoder: Decoder) -> Result<Engine> {
-        let limits = Limits {
-            max_batched_tokens: decoder.max_batched_tokens(),
-            max_model_len: decoder.max_model_len(),
-            max_running: decoder.max_running(),
-            max_waiting: MAX_WAITING,
-        };
-        // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
-        // are all that tells them apart
-        let (pages, model) = (Pages::new(decoder.kv().geometry(), true), b"");
-        let gpu = decoder.gpu().clone();
-        let mut runner = Runner::new(decoder)?;
-        gpu.count_as_compilation(|| runner.warm_up())?;
-        gpu.save_pipelines();
-        Ok(Engine {
-            scheduler: Scheduler::new(limits, pages, model),
-            runner,
-        })
-    }
-
-    /// The decoder, for its sizes and its device.
-    pub fn decoder(&self) -> &Decoder {
-        self.runner.decoder()
-    }
-
-    /// Bytes on the device beside the decoder's weights, cache and scratch.
-    pub fn other_bytes(&mut self) -> u64 {
-        self.runner.size_bytes()
-    }
-
-    /// The longest sequence that can be served, prompt and answer, in tokens.
-    pub fn servable_len(&self) -> usize {
-        self.scheduler.servable_len()
-    }
-
-    /// Takes a request into the queue.
-    ///
-    /// # Errors
-    /// [`crate::Error::Request`] and [`crate::Error::RequestTooLong`].
-    pub fn submit(&mut self, request: Request) -> Result<RequestId> {
-        self.submit_several(request, 1).map(|ids| ids[0])
-    }
-
-    /// Takes a request for `count` answers to one prompt into the queue. The prompt is computed once; each
-    /// answer is a request of its own from there on, and draws with the next seed.
-    ///
-    /// # Errors
-    /// As [`Engine::submit`], and for more answers than can run at a time.
-    pub fn submit_several(&mut self, request: Request, count: usize) -> Result<Vec<RequestId>> {
-        let vocab_size = self.decoder().config().vocab_size;
-        request.sampling.check(vocab_size)?;
-        if let Some(&token) = request.tokens.iter().find(|&&t| t as usize >= vocab_size) {
-            let problem = format!("token {token} is outside of the vocabulary of {vocab_size}");
-            return Err(crate::Error::request("prompt", problem));
-        }
-        self.scheduler.submit_several(request, count)
-    }
-
-    /// Ends a request, wherever it is; nothing follows for it but the event returned.
-    pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
-        self.scheduler.cancel(id)
-    }
-
-    /// What became of a request so far; `None` once it is over.
-    pub fn counts(&self, id: RequestId) -> Option<Counts> {
-        self.scheduler.counts(id)
-    }
-
-    /// Whether there is nothing to do.
-    pub fn is_idle(&self) -> bool {
-        self.scheduler.is_idle()
-    }
-
-    /// One step: some tokens computed, at most one new token for each request.
-    ///
-    /// # Errors
-    /// What the device reports. Every request in flight is over then, and its pages are free.
-    pub fn step(&mut self) -> Result<Vec<Event>> {
-        let plan = self.scheduler.plan_step(usize::MAX);
-        if plan.is_empty() {
-            return Ok(Vec::new());
-        }
-        let batch = Batch::from_plan(&plan, &self.scheduler);
-        match self.runner.execute(&batch) {
-            Ok(sampled) => Ok(self.scheduler.commit_step(&plan, sampled)),
-            Err(error) => {
-                self.scheduler.abandon();
-                Err(error)
-            }
-        }
-    }
-
-    /// Asserts the invariants that hold between steps.
-    pub fn check(&self) {
-        self.scheduler.check();
-    }
-}

@@ -1,7 +1,7 @@
 //! An engine on a thread of its own. It alone talks to the device; everybody else holds an
-//! [`EngineHandle`] and reads events from a channel.
+//! [`Engine`] and reads events from a channel.
 
-use super::Engine;
+use super::EngineCore;
 use super::request::{Event, Request, RequestId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -22,27 +22,27 @@ enum Command {
 }
 
 /// The way to an engine. Dropping it ends the thread after the step it is in.
-pub struct EngineHandle {
+pub struct Engine {
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The events of one request. Dropping it cancels the request.
-pub struct Generation {
+pub struct RequestHandle {
     id: RequestId,
     events: Receiver<Result<Event>>,
     commands: Sender<Command>,
 }
 
-impl EngineHandle {
+impl Engine {
     /// Starts the thread; `make` runs on it, since a device stays where it was opened. Returns what
     /// `make` tells beside the engine.
     ///
     /// # Errors
     /// What `make` returns.
     pub fn spawn<T: Send + 'static>(
-        make: impl FnOnce() -> Result<(Engine, T)> + Send + 'static,
-    ) -> Result<(EngineHandle, T)> {
+        make: impl FnOnce() -> Result<(EngineCore, T)> + Send + 'static,
+    ) -> Result<(Engine, T)> {
         let (commands, inbox) = channel();
         let (ready, made) = channel();
         let thread = std::thread::Builder::new()
@@ -71,7 +71,7 @@ impl EngineHandle {
             }
         };
         Ok((
-            EngineHandle {
+            Engine {
                 commands: Some(commands),
                 thread: Some(thread),
             },
@@ -82,8 +82,8 @@ impl EngineHandle {
     /// Submits a request and returns its events.
     ///
     /// # Errors
-    /// Those of [`Engine::submit`].
-    pub fn generate(&self, request: Request) -> Result<Generation> {
+    /// Those of [`EngineCore::submit`].
+    pub fn submit(&self, request: Request) -> Result<RequestHandle> {
         let commands = self
             .commands
             .clone()
@@ -97,7 +97,7 @@ impl EngineHandle {
             .send(Command::Submit(Box::new(request), sender, reply))
             .map_err(|_| gone())?;
         let id = accepted.recv().map_err(|_| gone())??;
-        Ok(Generation {
+        Ok(RequestHandle {
             id,
             events,
             commands,
@@ -105,7 +105,7 @@ impl EngineHandle {
     }
 }
 
-impl Drop for EngineHandle {
+impl Drop for Engine {
     fn drop(&mut self) {
         if let Some(commands) = self.commands.take() {
             let _ = commands.send(Command::End); // a thread that is gone needs no telling
@@ -117,7 +117,7 @@ impl Drop for EngineHandle {
     }
 }
 
-impl Generation {
+impl RequestHandle {
     /// The request's name.
     pub fn id(&self) -> RequestId {
         self.id
@@ -144,14 +144,14 @@ impl Generation {
     }
 }
 
-impl Drop for Generation {
+impl Drop for RequestHandle {
     fn drop(&mut self) {
         self.cancel();
     }
 }
 
 /// Steps while there is work, waits for commands while there is none.
-fn run(mut engine: Engine, inbox: &Receiver<Command>) {
+fn run(mut engine: EngineCore, inbox: &Receiver<Command>) {
     let mut listeners: HashMap<RequestId, Sender<Result<Event>>> = HashMap::new();
     loop {
         if engine.is_idle() {
@@ -187,7 +187,7 @@ fn run(mut engine: Engine, inbox: &Receiver<Command>) {
 
 fn obey(
     command: Command,
-    engine: &mut Engine,
+    engine: &mut EngineCore,
     listeners: &mut HashMap<RequestId, Sender<Result<Event>>>,
 ) {
     match command {

@@ -4,7 +4,7 @@
 //! on the device and read back. What is left out is the queue, which costs microseconds. A trial can
 //! be taken back to an earlier length, so that a context is computed once and gone on from often.
 
-use super::Engine;
+use super::EngineCore;
 use super::batch::{Batch, Row};
 use super::request::Sampling;
 use crate::error::{Error, Result};
@@ -14,12 +14,12 @@ use crate::model::step::{HeadRows, Span};
 
 /// Tokens whose keys and values are in the cache, and pages for more. Ends when dropped.
 pub struct Trial<'a> {
-    engine: &'a mut Engine,
+    engine: &'a mut EngineCore,
     pages: Vec<PageId>,
     len: usize,
 }
 
-impl Engine {
+impl EngineCore {
     /// An empty sequence with room for `room` tokens.
     ///
     /// # Errors

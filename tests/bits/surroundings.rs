@@ -4,7 +4,7 @@ use super::common::{answer, bits, decoder, engine, gpu, request, tokens};
 use super::{LONGEST, NAN, fill_pages, options, ragged};
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
-use nelumbo::engine::{Engine, Sampling};
+use nelumbo::engine::{EngineCore, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::{KvFormat, PageId, pages_for};
@@ -13,7 +13,7 @@ use nelumbo::model::{Config, Decoder, synthetic};
 use std::sync::Arc;
 
 /// Logits' bits from `from` on, in steps of 64 where none are wanted.
-fn evaluate(engine: &mut Engine, text: &[u32], from: usize) -> Vec<Vec<u32>> {
+fn evaluate(engine: &mut EngineCore, text: &[u32], from: usize) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
     engine
         .evaluate(text, 64, from, |_, row| rows.push(bits(row)))

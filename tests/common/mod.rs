@@ -1,7 +1,7 @@
 //! What the tests on whole models share: a device or a reason to skip, the real model, small ones.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use nelumbo::engine::{Engine, Event, FinishReason, Request, Sampling, TokenLogprob};
+use nelumbo::engine::{EngineCore, Event, FinishReason, Request, Sampling, TokenLogprob};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
 use nelumbo::model::load::decoder_from_parts;
@@ -57,8 +57,8 @@ pub fn decoder(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Decode
 }
 
 /// [`decoder`] behind an engine.
-pub fn engine(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Engine {
-    Engine::new(decoder(gpu, config, options)).unwrap()
+pub fn engine(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> EngineCore {
+    EngineCore::new(decoder(gpu, config, options)).unwrap()
 }
 
 /// Random token ids, the same for a seed.
@@ -86,7 +86,7 @@ pub struct Answer {
 }
 
 /// Runs one request to its end on an idle engine, with the invariants checked after every step.
-pub fn answer(engine: &mut Engine, request: Request) -> Answer {
+pub fn answer(engine: &mut EngineCore, request: Request) -> Answer {
     let id = engine.submit(request).unwrap();
     let (mut tokens, mut top_logprobs) = (Vec::new(), Vec::new());
     loop {

@@ -2,7 +2,7 @@
 
 use super::common::{Answer, answer, engine, gpu, request, tokens};
 use nelumbo::LoadOptions;
-use nelumbo::engine::{Engine, Event, Request, RequestId, Sampling};
+use nelumbo::engine::{EngineCore, Event, Request, RequestId, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::model::{Config, synthetic};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn requests(config: &Config, count: u64) -> Vec<Request> {
 }
 
 /// Runs everything that was submitted; how often somebody was preempted is told as well.
-fn together(engine: &mut Engine, ids: &[RequestId]) -> (Vec<Answer>, usize) {
+fn together(engine: &mut EngineCore, ids: &[RequestId]) -> (Vec<Answer>, usize) {
     let mut answers: BTreeMap<RequestId, Answer> = BTreeMap::new();
     let mut preemptions: BTreeMap<RequestId, usize> = BTreeMap::new();
     while !engine.is_idle() {
@@ -155,7 +155,7 @@ fn a_prompt_that_was_computed_is_not_computed_again() {
     let prompt = tokens(70, 200, config.vocab_size);
     let asked = request(&prompt, 5, Sampling::default());
     let cold = answer(&mut engine, asked.clone());
-    let cached = |engine: &mut Engine, request: Request| {
+    let cached = |engine: &mut EngineCore, request: Request| {
         let id = engine.submit(request).unwrap();
         let mut steps = 1;
         while engine.step().unwrap().is_empty() {

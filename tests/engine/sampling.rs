@@ -2,13 +2,13 @@
 
 use super::common::{answer, argmax, engine, gpu, request, tokens};
 use nelumbo::LoadOptions;
-use nelumbo::engine::{Engine, FinishReason, Request, Sampling};
+use nelumbo::engine::{EngineCore, FinishReason, Request, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::model::synthetic;
 use std::collections::HashSet;
 
 /// An engine over a seeded model, and a prompt for it.
-fn prepared() -> Option<(Engine, Vec<u32>)> {
+fn prepared() -> Option<(EngineCore, Vec<u32>)> {
     let config = synthetic::tiny();
     let engine = engine(
         &gpu(&OpenOptions::default())?,
@@ -19,7 +19,7 @@ fn prepared() -> Option<(Engine, Vec<u32>)> {
 }
 
 /// The logits that each of the generated tokens was drawn from, before penalties.
-fn logits_behind(engine: &mut Engine, prompt: &[u32], generated: &[u32]) -> Vec<Vec<f32>> {
+fn logits_behind(engine: &mut EngineCore, prompt: &[u32], generated: &[u32]) -> Vec<Vec<f32>> {
     let text = [prompt, &generated[..generated.len() - 1]].concat();
     let mut rows = Vec::new();
     engine

@@ -1,7 +1,7 @@
 //! The engine behind its thread.
 
 use super::common::{answer, engine, gpu, request, tokens};
-use nelumbo::engine::{Engine, EngineHandle, Event, FinishReason, Generation, Sampling};
+use nelumbo::engine::{Engine, EngineCore, Event, FinishReason, RequestHandle, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::model::synthetic;
 use nelumbo::{Error, LoadOptions};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The tokens up to the finish event, and the reason in it.
-fn collect(generation: &Generation) -> (Vec<u32>, FinishReason) {
+fn collect(generation: &RequestHandle) -> (Vec<u32>, FinishReason) {
     let mut tokens = Vec::new();
     while let Some(event) = generation.next_event() {
         match event.unwrap() {
@@ -38,7 +38,7 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
     let expected = answer(&mut alone, ask(12)).tokens;
 
     let on_thread = gpu.clone();
-    let (handle, told): (EngineHandle, std::sync::Arc<Gpu>) = EngineHandle::spawn(move || {
+    let (handle, told): (Engine, std::sync::Arc<Gpu>) = Engine::spawn(move || {
         let engine = engine(&on_thread, &synthetic::tiny(), &LoadOptions::default());
         Ok((engine, on_thread))
     })
@@ -47,8 +47,8 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
 
     // two at once: the second waits for its turn
     let (first, second) = (
-        handle.generate(ask(12)).unwrap(),
-        handle.generate(ask(5)).unwrap(),
+        handle.submit(ask(12)).unwrap(),
+        handle.submit(ask(5)).unwrap(),
     );
     assert_eq!(
         collect(&second),
@@ -57,8 +57,8 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
     assert_eq!(collect(&first), (expected.clone(), FinishReason::Length));
 
     // one that nobody listens to any more does not stand in the way, nor does a cancelled one
-    drop(handle.generate(ask(1500)).unwrap());
-    let cancelled = handle.generate(ask(1500)).unwrap();
+    drop(handle.submit(ask(1500)).unwrap());
+    let cancelled = handle.submit(ask(1500)).unwrap();
     assert!(matches!(
         cancelled.next_event(),
         Some(Ok(Event::Token { .. }))
@@ -68,15 +68,15 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
     assert_eq!(reason, FinishReason::Cancelled);
     assert!(seen.len() < 1499);
     assert_eq!(
-        collect(&handle.generate(ask(12)).unwrap()),
+        collect(&handle.submit(ask(12)).unwrap()),
         (expected, FinishReason::Length)
     );
 
     assert!(
-        handle.generate(ask(0)).is_err(),
+        handle.submit(ask(0)).is_err(),
         "refused, and the thread lives on"
     );
-    let running = handle.generate(ask(1500)).unwrap();
+    let running = handle.submit(ask(1500)).unwrap();
     assert!(matches!(running.next_event(), Some(Ok(_))));
     gpu.destroy();
     let error = std::iter::from_fn(|| running.next_event()).find_map(Result::err);
@@ -97,7 +97,7 @@ fn a_failed_start_waits_for_its_thread() {
         }
     }
     thread_local!(static OF_THE_DRIVER: Clears = const { Clears });
-    let spawned = EngineHandle::spawn(|| -> nelumbo::Result<(Engine, ())> {
+    let spawned = Engine::spawn(|| -> nelumbo::Result<(EngineCore, ())> {
         OF_THE_DRIVER.with(|_| ());
         Err(Error::request("model", "there is none"))
     });

@@ -4,7 +4,7 @@ use super::common::{Answer, answer, gpu, request};
 use super::logs::{told, warnings};
 use super::refused;
 use super::tiny_llama::TinyLlama;
-use nelumbo::engine::{Engine, Sampling};
+use nelumbo::engine::{EngineCore, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::kv::KvFormat;
 use nelumbo::quant::Format;
@@ -27,7 +27,7 @@ fn run(path: &Path, weights: &str) -> (Answer, Vec<u32>) {
     let prompt = model.texts.tokenizer.encode_raw("oh, hi there").unwrap();
     assert_eq!(prompt.len(), 11, "two letters are one token");
     assert_eq!(model.texts.end_tokens, [257]);
-    let mut engine = Engine::new(model.decoder).unwrap();
+    let mut engine = EngineCore::new(model.decoder).unwrap();
     let mut bits = Vec::new();
     let keep = |_: usize, logits: &[f32]| bits.extend(logits.iter().map(|l| l.to_bits()));
     engine.evaluate(&prompt, 16, 0, keep).unwrap();
@@ -209,7 +209,7 @@ fn c8_padding_beyond_the_tokenizer_is_never_drawn_and_has_no_probability() {
         let path = if untied { folder.path() } else { &file };
         let model = load(path, "f16").unwrap();
         assert_eq!(model.texts.tokenizer.vocab_size(), 258);
-        let mut engine = Engine::new(model.decoder).unwrap();
+        let mut engine = EngineCore::new(model.decoder).unwrap();
         for seed in 0..3 {
             let sampling = Sampling {
                 temperature: 50.0 * seed as f32,
@@ -249,7 +249,7 @@ fn c10_a_context_below_what_the_model_was_made_for_is_told() {
     assert_ne!(text, large);
     fs::write(&config, large).unwrap();
     let (model, heard) = warnings(|| load(folder.path(), "q8").unwrap());
-    let engine = Engine::new(model.decoder).unwrap();
+    let engine = EngineCore::new(model.decoder).unwrap();
     assert_eq!(engine.servable_len(), 8192);
     told(
         &heard,

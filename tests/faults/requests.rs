@@ -2,7 +2,7 @@
 
 use super::common::{answer, decoder, engine, gpu, request, tokens};
 use super::refused;
-use nelumbo::engine::{Engine, FinishReason, Sampling};
+use nelumbo::engine::{EngineCore, FinishReason, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::model::{Config, synthetic};
 use nelumbo::{Error, LoadOptions};
@@ -115,6 +115,6 @@ fn m19_a_model_that_computes_no_numbers_is_refused_and_does_not_answer() {
         rms_norm_eps: f32::NAN, // makes every logit NaN, whatever the weights
         ..synthetic::tiny()
     };
-    let broken = Engine::new(decoder(&gpu, &config, &LoadOptions::default()));
+    let broken = EngineCore::new(decoder(&gpu, &config, &LoadOptions::default()));
     refused(broken.map(drop), &["logits", "not numbers"]);
 }

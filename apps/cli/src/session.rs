@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::{Engine, EngineHandle, Event, Generation, Request, Sampling};
+use nelumbo::engine::{Engine, EngineCore, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
@@ -32,7 +32,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// A model that is ready to answer.
 pub struct Session {
-    engine: EngineHandle,
+    engine: Engine,
     texts: Texts,
     gpu: Arc<Gpu>,
     memory: Memory,
@@ -60,7 +60,7 @@ pub fn open(
     )?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) =
-        EngineHandle::spawn(move || {
+        Engine::spawn(move || {
             let mut bar = None;
             let mut progress = |done: u64, all: u64| {
                 let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -68,7 +68,7 @@ pub fn open(
             };
             let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
             let gpu = Arc::clone(decoder.gpu());
-            let mut engine = Engine::new(decoder)?;
+            let mut engine = EngineCore::new(decoder)?;
             let other_bytes = engine.other_bytes();
             let decoder = engine.decoder();
             let memory = Memory {
@@ -241,7 +241,7 @@ impl Session {
             logprobs: options.logprobs.unwrap_or(0),
             ..Request::default()
         };
-        let mut stream = Events(self.engine.generate(request)?);
+        let mut stream = Events(self.engine.submit(request)?);
         let vocabulary = Words(&self.texts.tokenizer);
         let generated = follow(
             &mut stream,
@@ -307,7 +307,7 @@ impl Vocabulary for Words<'_> {
     }
 }
 
-struct Events(Generation);
+struct Events(RequestHandle);
 
 impl Stream for Events {
     fn next(&mut self) -> Poll<Option<nelumbo::Result<Event>>> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use nelumbo::engine::{Engine, Trial};
+use nelumbo::engine::{EngineCore, Trial};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::peaks::Peaks;
@@ -25,7 +25,7 @@ pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
 }
 
 /// `count` ids that no text would have: no model is fast because it has seen them.
-pub fn some_tokens(engine: &Engine, count: usize) -> Vec<u32> {
+pub fn some_tokens(engine: &EngineCore, count: usize) -> Vec<u32> {
     let vocab_size = engine.decoder().config().vocab_size;
     let mut data = Data::new(SEED);
     (0..count).map(|_| data.below(vocab_size) as u32).collect()
@@ -37,7 +37,7 @@ pub fn some_tokens(engine: &Engine, count: usize) -> Vec<u32> {
 /// The context before them is computed once, untimed, and every run goes back to its end: what is in
 /// the cache is the same each time.
 pub fn at_one_depth(
-    engine: &mut Engine,
+    engine: &mut EngineCore,
     tests: &[Test],
     repetitions: u32,
     progress: &mut dyn FnMut(&Test, u32, Option<f64>),

@@ -12,7 +12,7 @@ mod stats;
 
 use std::path::{Path, PathBuf};
 
-use nelumbo::engine::Engine;
+use nelumbo::engine::EngineCore;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::{LoadOptions, Model};
 use serde_json::json;
@@ -105,7 +105,7 @@ fn open(
     args: &BenchArgs,
     tests: &[Test],
     quiet: bool,
-) -> Result<(Engine, Option<Peaks>), Failure> {
+) -> Result<(EngineCore, Option<Peaks>), Failure> {
     let peaks = if args.profile {
         None
     } else {
@@ -119,7 +119,7 @@ fn open(
             .at(done);
     })?;
     plan::check_context(tests, model.decoder.max_model_len())?;
-    Ok((Engine::new(model.decoder)?, peaks))
+    Ok((EngineCore::new(model.decoder)?, peaks))
 }
 
 /// The last part of a path: where the file lies says nothing about a result.
@@ -149,7 +149,7 @@ fn progress(repetitions: u32, quiet: bool) -> impl FnMut(&Test, u32, Option<f64>
 }
 
 fn print_profile(
-    engine: &mut Engine,
+    engine: &mut EngineCore,
     tokens: usize,
     args: &BenchArgs,
     quiet: bool,

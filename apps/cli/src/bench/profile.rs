@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::{Engine, Trial};
+use nelumbo::engine::{EngineCore, Trial};
 use nelumbo::gpu::Profile;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub struct Profiled {
 
 /// Profiles a prompt of `tokens` tokens and the step after it, each after one run to warm up and one
 /// unwatched.
-pub fn profile(engine: &mut Engine, tokens: usize) -> Result<[Profiled; 2], Failure> {
+pub fn profile(engine: &mut EngineCore, tokens: usize) -> Result<[Profiled; 2], Failure> {
     let prompt = some_tokens(engine, tokens + 1);
     let layers = engine.decoder().config().num_layers;
     let steps = tokens.div_ceil(engine.decoder().max_batched_tokens());

@@ -1,6 +1,6 @@
 //! One test's result: the names of llama-bench where it has them, then ours.
 
-use nelumbo::engine::Engine;
+use nelumbo::engine::EngineCore;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::model::work::{Run, Work as Least};
 use serde::Serialize;
@@ -65,7 +65,7 @@ pub struct Model {
 
 impl Model {
     /// What `engine` runs, loaded from `filename` with `weights`.
-    pub fn of(engine: &Engine, filename: String, weights: &str) -> Model {
+    pub fn of(engine: &EngineCore, filename: String, weights: &str) -> Model {
         let decoder = engine.decoder();
         let params = decoder.config().num_params();
         let kept = decoder.kv().format().name();
@@ -97,7 +97,7 @@ fn rounded(params: u64) -> String {
 }
 
 /// The least that one run of `test` takes.
-pub fn least(engine: &Engine, test: &Test) -> Least {
+pub fn least(engine: &EngineCore, test: &Test) -> Least {
     let decoder = engine.decoder();
     let (step_tokens, head_rows) = match test.work {
         Work::Prompt(_) => (decoder.max_batched_tokens(), 1),
