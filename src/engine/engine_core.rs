@@ -5,7 +5,7 @@ use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
 use super::sequence::Counts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
 
@@ -33,13 +33,9 @@ impl EngineCore {
         // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
         // are all that tells them apart
         let (pages, model) = (Pages::new(decoder.kv().geometry(), true), b"");
-        let gpu = decoder.gpu().clone();
-        let mut runner = Runner::new(decoder)?;
-        gpu.count_as_compilation(|| runner.warm_up())?;
-        gpu.save_pipelines();
         Ok(EngineCore {
             scheduler: Scheduler::new(limits, pages, model),
-            runner,
+            runner: Runner::warm(decoder)?,
         })
     }
 
@@ -76,7 +72,7 @@ impl EngineCore {
         request.sampling.check(vocab_size)?;
         if let Some(&token) = request.tokens.iter().find(|&&t| t as usize >= vocab_size) {
             let problem = format!("token {token} is outside of the vocabulary of {vocab_size}");
-            return Err(crate::Error::request("prompt", problem));
+            return Err(Error::request("prompt", problem));
         }
         self.scheduler.submit_several(request, count)
     }
@@ -99,7 +95,8 @@ impl EngineCore {
     /// One step: some tokens computed, at most one new token for each request.
     ///
     /// # Errors
-    /// What the device reports. Every request in flight is over then, and its pages are free.
+    /// What the device reports. Every request in flight is over then, and its pages are free. A device
+    /// that is lost is none of that, as long as it comes back: whoever ran is computed again.
     pub fn step(&mut self) -> Result<Vec<Event>> {
         let plan = self.scheduler.plan_step(usize::MAX);
         if plan.is_empty() {
@@ -108,6 +105,7 @@ impl EngineCore {
         let batch = Batch::from_plan(&plan, &self.scheduler);
         match self.runner.execute(&batch) {
             Ok(sampled) => Ok(self.scheduler.commit_step(&plan, sampled)),
+            Err(Error::DeviceLost { reason }) => self.recover(&reason),
             Err(error) => {
                 self.scheduler.abandon();
                 Err(error)

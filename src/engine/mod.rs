@@ -7,6 +7,7 @@ pub mod batch;
 mod engine_core;
 pub mod evaluate;
 pub mod plan;
+mod recovery;
 pub mod request;
 pub mod runner;
 pub mod scheduler;
@@ -16,7 +17,7 @@ pub mod thread;
 pub mod trial;
 
 pub use engine_core::EngineCore;
-pub use request::{Event, FinishReason, Request, RequestId, Sampling, TokenLogprob};
+pub use request::{Event, Failure, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
 pub use sequence::Counts;
 #[cfg(not(target_arch = "wasm32"))]

@@ -212,12 +212,13 @@ impl Scheduler {
     }
 
     fn has_seats(&self, id: RequestId) -> bool {
-        let seats: usize = self
-            .running
-            .values()
-            .map(|id| self.sequences[id].width())
-            .sum();
-        seats + self.sequences[&id].width() <= self.limits().max_running
+        let own = &self.sequences[&id];
+        let (mut seats, mut suspected) = (own.width(), own.is_suspect());
+        for sequence in self.running() {
+            seats += sequence.width();
+            suspected |= sequence.is_suspect();
+        }
+        seats <= self.limits().max_running && (self.running.is_empty() || !suspected)
     }
 
     /// Admits from the front of the queue as long as there is room. Nobody overtakes.

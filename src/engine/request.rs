@@ -1,5 +1,6 @@
 //! What is asked of the engine, and what it answers.
 
+use crate::engine::scheduler::MAX_LOSSES;
 use crate::error::{Error, Result};
 
 /// Identifies a request for as long as the engine lives.
@@ -166,6 +167,31 @@ impl FinishReason {
     }
 }
 
+/// Why a request ended without an answer, while others go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The device was lost under it more than [`MAX_LOSSES`] times, the last time with nobody else
+    /// at fault.
+    DeviceLost,
+    /// Its logits are not numbers.
+    NotNumbers,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::DeviceLost => Error::DeviceLost {
+                reason: format!("{} times while it computed this request", MAX_LOSSES + 1),
+            },
+            Failure::NotNumbers => Error::Device {
+                message: "the model's logits are not numbers: its weights are damaged, or this \
+                          adapter computes wrongly"
+                    .to_owned(),
+            },
+        }
+    }
+}
+
 /// What a step brought.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -184,6 +210,13 @@ pub enum Event {
         id: RequestId,
         /// Why.
         reason: FinishReason,
+    },
+    /// The request is over without an answer; nothing follows for it.
+    Failed {
+        /// Which.
+        id: RequestId,
+        /// Why.
+        failure: Failure,
     },
 }
 

@@ -1,14 +1,15 @@
 //! One step on the device: forward pass, sampling, and the read-back of a few token ids.
 
 use super::batch::{Batch, Row};
-use super::request::{Sampling, TokenLogprob};
+use super::request::{Failure, Sampling, TokenLogprob};
 use super::scheduler::Sampled;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gpu::{DType, Readback, Tensor};
 use crate::kernels::{argmax, penalties, sample};
 use crate::model::Decoder;
 use crate::model::step::{HeadRows, Span, Step};
 use crate::model::warm::warm_up;
+use std::sync::Arc;
 
 /// A decoder and what it takes to draw tokens from its logits. Everything is allocated up front.
 pub struct Runner {
@@ -37,6 +38,18 @@ impl Runner {
             logits_readback: None,
             decoder,
         })
+    }
+
+    /// The same, warmed up.
+    ///
+    /// # Errors
+    /// As [`Runner::new`] and [`Runner::warm_up`].
+    pub fn warm(decoder: Decoder) -> Result<Runner> {
+        let gpu = Arc::clone(decoder.gpu());
+        let mut runner = Runner::new(decoder)?;
+        gpu.count_as_compilation(|| runner.warm_up())?;
+        gpu.save_pipelines();
+        Ok(runner)
     }
 
     /// The decoder.
@@ -68,7 +81,7 @@ impl Runner {
     /// Its keys and values go to the first page, which nobody owns yet.
     ///
     /// # Errors
-    /// What the device reports, or [`Error::Device`] for such a model.
+    /// What the device reports, or [`crate::Error::Device`] for such a model.
     pub fn warm_up(&mut self) -> Result<()> {
         let drawn = Sampling {
             temperature: 1.0,
@@ -113,15 +126,19 @@ impl Runner {
             spans: vec![span],
             rows: vec![row],
         };
-        self.execute(&batch).map(|_| ())
+        match self.execute(&batch)?[..] {
+            [None] => Err(Failure::NotNumbers.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Computes a batch and draws a token for each of its rows: one submit unless the step is long,
-    /// and only ids come back unless log-probabilities are asked for.
+    /// and only ids come back unless log-probabilities are asked for. `None` where the logits are not
+    /// numbers.
     ///
     /// # Errors
     /// What the device reports.
-    pub fn execute(&mut self, batch: &Batch) -> Result<Vec<Sampled>> {
+    pub fn execute(&mut self, batch: &Batch) -> Result<Vec<Option<Sampled>>> {
         let mut step = self.decoder.step(&batch.spans);
         assert_eq!(
             step.head_rows,
@@ -157,38 +174,37 @@ impl Runner {
         } else {
             Vec::new()
         };
-        if ids.contains(&0) {
-            self.refuse_nan(&ids)?;
-        }
+        let not_numbers = if ids.contains(&0) {
+            self.rows_of_nan(&ids)?
+        } else {
+            vec![false; num_rows]
+        };
         let vocab_size = self.decoder.config().vocab_size;
         let sampled = ids
             .into_iter()
             .zip(&batch.rows)
             .enumerate()
-            .map(|(i, (token, row))| Sampled {
-                token,
-                top_logprobs: match row.logprobs {
+            .map(|(i, (token, row))| {
+                let top_logprobs = match row.logprobs {
+                    _ if not_numbers[i] => return None,
                     0 => Vec::new(),
                     count => top_logprobs(&logits[i * vocab_size..(i + 1) * vocab_size], count),
-                },
+                };
+                Some(Sampled {
+                    token,
+                    top_logprobs,
+                })
             });
         Ok(sampled.collect())
     }
 
     /// A row of nothing but NaN draws id 0: where that id was drawn, its logits are looked at.
-    fn refuse_nan(&mut self, ids: &[u32]) -> Result<()> {
+    fn rows_of_nan(&mut self, ids: &[u32]) -> Result<Vec<bool>> {
         self.copy_logits(ids.len())?;
         self.decoder.recorder().submit()?;
         let logits = self.copied_logits(ids.len())?;
-        let mut rows = logits.chunks(self.decoder.config().vocab_size).zip(ids);
-        match rows.find(|(row, id)| **id == 0 && row[0].is_nan()) {
-            None => Ok(()),
-            Some(_) => Err(Error::Device {
-                message: "the model's logits are not numbers: its weights are damaged, or this \
-                          adapter computes wrongly"
-                    .to_owned(),
-            }),
-        }
+        let rows = logits.chunks(self.decoder.config().vocab_size).zip(ids);
+        Ok(rows.map(|(row, id)| *id == 0 && row[0].is_nan()).collect())
     }
 
     /// The logits of all head rows of `spans`, one row after another; empty when there are none.

@@ -6,7 +6,7 @@
 //! [`plan`](super::plan); here requests come, are committed, and go.
 
 pub use super::plan::{Chunk, StepPlan};
-use super::request::{Event, FinishReason, Request, RequestId, TokenLogprob};
+use super::request::{Event, Failure, FinishReason, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
@@ -139,6 +139,7 @@ impl Scheduler {
             chain: Chain::new(root),
             arrival: ids[0].0,
             admitted: false,
+            lost_at: 0,
         };
         self.waiting.insert(sequence.rank(), sequence.id);
         self.sequences.insert(sequence.id, sequence);
@@ -200,11 +201,12 @@ impl Scheduler {
         self.waiting.values().map(|id| &self.sequences[id])
     }
 
-    /// Takes a step's result: the tokens that were drawn, in the order of the chunks that draw.
+    /// Takes a step's result: the tokens that were drawn, in the order of the chunks that draw, `None`
+    /// where there was nothing to draw from.
     ///
     /// # Panics
     /// When they are more or fewer, or when the plan is not the last one.
-    pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Sampled>) -> Vec<Event> {
+    pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Option<Sampled>>) -> Vec<Event> {
         let mut events = Vec::new();
         let mut sampled = sampled.into_iter();
         for chunk in &plan.chunks {
@@ -228,7 +230,10 @@ impl Scheduler {
             };
             for id in drawers {
                 let drawn = sampled.next().expect("a token for everyone who draws");
-                self.append(id, drawn, &mut events);
+                match drawn {
+                    Some(drawn) => self.append(id, drawn, &mut events),
+                    None => events.push(self.fail(id)),
+                }
             }
             if planted(Fault::ForgetSibling) && chunk.draws > 1 {
                 sampled.next();
@@ -266,6 +271,16 @@ impl Scheduler {
         ids
     }
 
+    /// Ends a sequence that computed no numbers, and what it left in the cache with it.
+    fn fail(&mut self, id: RequestId) -> Event {
+        let pages = std::mem::take(&mut self.sequences.get_mut(&id).expect("it draws").pages);
+        self.pages.forget(&pages);
+        self.pages.release(&pages);
+        self.leave(id, FinishReason::Stop);
+        let failure = Failure::NotNumbers;
+        Event::Failed { id, failure }
+    }
+
     fn append(&mut self, id: RequestId, drawn: Sampled, events: &mut Vec<Event>) {
         let servable_len = self.servable_len();
         let sequence = self.sequences.get_mut(&id).expect("it draws");
@@ -295,24 +310,26 @@ impl Scheduler {
     }
 
     /// The device is lost and with it everything in the cache: whoever ran is computed again, from the
-    /// tokens that are known. Returns those who are lost too often and end.
-    pub fn restart(&mut self) -> Vec<RequestId> {
-        let mut ended = Vec::new();
+    /// tokens that are known. Returns the ends of those who are lost too often.
+    pub fn restart(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
         for (rank, id) in std::mem::take(&mut self.running) {
             let sequence = self.sequences.get_mut(&id).expect("it ran");
             self.pages.release(&std::mem::take(&mut sequence.pages));
             sequence.num_computed = 0;
             sequence.counts.losses += 1;
+            sequence.lost_at = sequence.tokens.len();
             if sequence.counts.losses > MAX_LOSSES {
-                ended.push(id);
-                ended.append(&mut sequence.siblings);
+                let failure = Failure::DeviceLost;
+                let ended = [id].into_iter().chain(sequence.siblings.drain(..));
+                events.extend(ended.map(|id| Event::Failed { id, failure }));
                 self.sequences.remove(&id);
             } else {
                 self.waiting.insert(rank, id);
             }
         }
         self.pages.forget_all();
-        ended
+        events
     }
 
     /// Takes a sequence out. Where answers wait for its prompt, the first of them takes its place.
@@ -377,6 +394,11 @@ impl Scheduler {
         for (page, &owners) in owners.iter().enumerate() {
             assert_eq!(pool.owners(page as u32), owners, "owners of page {page}");
         }
+        let suspected = self.running().any(Sequence::is_suspect);
+        assert!(
+            !suspected || self.running.len() == 1,
+            "a suspect in company"
+        );
         let seats: usize = self.running().map(Sequence::width).sum();
         assert!(seats <= self.limits.max_running, "{seats} sequences run");
     }

@@ -1,6 +1,7 @@
 //! A request on its way through the scheduler.
 
 use super::request::{FinishReason, Request, RequestId};
+use super::scheduler::MAX_LOSSES;
 use crate::kv::PageId;
 use crate::kv::prefix::Chain;
 use std::cmp::Reverse;
@@ -39,6 +40,8 @@ pub struct Sequence {
     pub(super) chain: Chain,
     pub(super) arrival: u64,
     pub(super) admitted: bool,
+    /// Known tokens when the device was last lost.
+    pub(super) lost_at: usize,
 }
 
 impl Sequence {
@@ -71,6 +74,12 @@ impl Sequence {
     /// Sequences that it is or will be.
     pub(super) fn width(&self) -> usize {
         1 + self.siblings.len()
+    }
+
+    /// Whether the device would be lost by it alone, if it was lost by it before: computed again up to
+    /// where that was, it has to be without company, so that nobody else pays for it.
+    pub fn is_suspect(&self) -> bool {
+        self.counts.losses >= MAX_LOSSES && self.num_computed < self.lost_at
     }
 
     /// Why it is over after its last token, if it is.

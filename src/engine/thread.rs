@@ -215,10 +215,14 @@ fn obey(
 fn tell(event: Event, listeners: &mut HashMap<RequestId, Sender<Result<Event>>>) {
     let (id, last) = match &event {
         Event::Token { id, .. } => (*id, false),
-        Event::Finished { id, .. } => (*id, true),
+        Event::Finished { id, .. } | Event::Failed { id, .. } => (*id, true),
+    };
+    let told = match event {
+        Event::Failed { failure, .. } => Err(failure.into()),
+        event => Ok(event),
     };
     if let Some(listener) = listeners.get(&id) {
-        let _ = listener.send(Ok(event)); // a listener that left has sent a cancel as well
+        let _ = listener.send(told); // a listener that left has sent a cancel as well
     }
     if last {
         listeners.remove(&id);

@@ -6,7 +6,7 @@
 
 use super::EngineCore;
 use super::batch::{Batch, Row};
-use super::request::Sampling;
+use super::request::{Failure, Sampling};
 use crate::error::{Error, Result};
 use crate::gpu::Profile;
 use crate::kv::{PAGE_SIZE, PageId};
@@ -115,7 +115,10 @@ impl Trial<'_> {
             drawn = self.engine.runner.execute(&batch)?.pop();
             self.len += chunk.len();
         }
-        Ok(drawn.expect("the last step draws a token").token)
+        let drawn = drawn.expect("the last step draws a token");
+        drawn
+            .map(|drawn| drawn.token)
+            .ok_or_else(|| Failure::NotNumbers.into())
     }
 
     /// Where the time of `work` goes, by kernel. It takes longer than it would unwatched.

@@ -162,6 +162,11 @@ impl Gpu {
         })
     }
 
+    /// How it was opened.
+    pub fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
     /// The adapter behind this device.
     pub fn report(&self) -> &AdapterReport {
         &self.report

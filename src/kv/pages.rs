@@ -110,14 +110,20 @@ impl Pages {
         pages.iter().rev().for_each(|&page| self.pool.release(page));
     }
 
-    /// Nothing can be found any more: what was in the pages is lost.
-    pub fn forget_all(&mut self) {
+    /// What is in `pages` is not found again: it is not to be trusted.
+    pub fn forget(&mut self, pages: &[PageId]) {
         if let Some(prefix) = &mut self.prefix {
-            for page in 0..self.pool.geometry().num_pages as PageId {
+            for &page in pages {
                 prefix.forget(page);
                 self.pool.unkeep(page);
             }
         }
+    }
+
+    /// Nothing can be found any more: what was in the pages is lost.
+    pub fn forget_all(&mut self) {
+        let all: Vec<PageId> = (0..self.pool.geometry().num_pages as PageId).collect();
+        self.forget(&all);
     }
 
     fn forget_evicted(&mut self) {

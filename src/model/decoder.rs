@@ -11,6 +11,7 @@
 use super::config::Config;
 use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
+use super::origin::{Origin, Recipe};
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::step::{Span, Step};
@@ -52,6 +53,7 @@ pub struct DecoderOptions {
 pub struct Decoder {
     pub(super) config: Config,
     options: DecoderOptions,
+    origin: Arc<Origin>,
     weights: ModelWeights,
     pub(super) kv: KvCache,
     pub(super) scratch: Scratch,
@@ -69,6 +71,7 @@ impl Decoder {
         config: Config,
         weights: ModelWeights,
         options: DecoderOptions,
+        origin: &Arc<Origin>,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
             max_batched_tokens: options
@@ -91,12 +94,23 @@ impl Decoder {
         Ok(Decoder {
             config,
             options,
+            origin: Arc::clone(origin),
             weights,
             kv,
             scratch,
             rope_table,
             recorder,
         })
+    }
+
+    /// How to make it again when its device is lost.
+    pub fn recipe(&self) -> Recipe {
+        Recipe {
+            origin: Arc::clone(&self.origin),
+            sizes: self.options,
+            open: self.gpu().options().clone(),
+            report: self.gpu().report().clone(),
+        }
     }
 
     /// The model's shape.

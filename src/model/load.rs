@@ -1,11 +1,11 @@
 //! A model from a path: files, configuration, tokenizer, weights on the device.
 
 use super::decoder::{Decoder, DecoderOptions};
+use super::origin::Origin;
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
 use super::warm::warm_up;
-use super::weights::ModelWeights;
 use super::{Config, Numerics, family};
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
@@ -96,9 +96,8 @@ impl Model {
     ) -> Result<Model> {
         let files = formats::open(path)?;
         let family = family(&files)?;
-        let mut config = (family.config)(&files)?;
+        let config = (family.config)(&files)?;
         let texts = Texts::load(&files)?;
-        let vocab = texts.tokenizer.vocab_size();
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
@@ -109,15 +108,15 @@ impl Model {
         let (tuned, _straggler) = tune::choose(&gpu, &config, options)?;
         let sizes = sizes(&gpu, &config, options, tuned)?;
         check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
-        let whole = ModelWeights::allocate(&gpu, &map, options.weights)?;
-        let mut weights = whole.clone();
-        // rows beyond the tokenizer's are padding: they get no logits, so they cannot be drawn
-        weights.truncate_vocab(vocab);
-        config.vocab_size = vocab;
-        let mut decoder = Decoder::new(&gpu, config, weights, sizes)?;
-        fill_and_warm_up(&mut decoder, || {
-            whole.fill(&gpu, &map, options.strict_weights, progress)
-        })?;
+        let origin = Arc::new(Origin {
+            config,
+            names,
+            checkpoint: files.checkpoint().clone(),
+            weights: options.weights,
+            strict_weights: options.strict_weights,
+            vocab_size: texts.tokenizer.vocab_size(),
+        });
+        let decoder = origin.decoder(&gpu, sizes, progress)?;
         Ok(Model { decoder, texts })
     }
 }
@@ -146,7 +145,10 @@ fn check_vocab(files: &ModelFiles, texts: &Texts, vocab_size: usize) -> Result<(
 
 /// Fills the weights here while kernels are compiled beside it, where the backend likes company;
 /// otherwise one after the other.
-fn fill_and_warm_up(decoder: &mut Decoder, fill: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(super) fn fill_and_warm_up(
+    decoder: &mut Decoder,
+    fill: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let gpu = decoder.gpu().clone();
     let mut warm =
         || gpu.count_as_compilation(|| warm_up(decoder, |decoder, step| decoder.record(&step)));
@@ -181,12 +183,17 @@ pub fn decoder_from_parts(
     checkpoint: &Checkpoint,
     options: &LoadOptions,
 ) -> Result<Decoder> {
-    let map = TensorMap::new(config, names, checkpoint)?;
     let (tuned, _straggler) = tune::choose(gpu, config, options)?;
     let sizes = sizes(gpu, config, options, tuned)?;
-    let weights = ModelWeights::allocate(gpu, &map, options.weights)?;
-    weights.fill(gpu, &map, options.strict_weights, &mut |_, _| ())?;
-    Decoder::new(gpu, config.clone(), weights, sizes)
+    let origin = Arc::new(Origin {
+        config: config.clone(),
+        names: *names,
+        checkpoint: checkpoint.clone(),
+        weights: options.weights,
+        strict_weights: options.strict_weights,
+        vocab_size: config.vocab_size,
+    });
+    origin.decoder(gpu, sizes, &mut |_, _| ())
 }
 
 /// What the options mean for this model on this adapter.

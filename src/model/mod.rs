@@ -12,6 +12,7 @@ mod layer_pass;
 pub mod llama;
 pub mod load;
 mod numerics;
+pub mod origin;
 pub mod reference;
 pub mod rope;
 mod scratch;

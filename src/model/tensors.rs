@@ -14,6 +14,7 @@ use crate::quant::{BLOCK_ROWS, Format};
 const PIECE_VALUES: usize = 1 << 20;
 
 /// How a family's files name their tensors.
+#[derive(Clone, Copy)]
 pub struct Names {
     /// `[vocab_size, hidden_size]`.
     pub embedding: &'static str,
@@ -31,6 +32,7 @@ pub struct Names {
 }
 
 /// Names within a layer: `{prefix}{index}.{name}`.
+#[derive(Clone, Copy)]
 pub struct LayerNames {
     /// Before the layer's index.
     pub prefix: &'static str,

@@ -103,6 +103,7 @@ pub fn answer(engine: &mut EngineCore, request: Request) -> Answer {
                     tokens.push(token);
                     top_logprobs.push(top);
                 }
+                Event::Failed { id, failure } => panic!("{id:?}: {failure:?}"),
                 Event::Finished { id: of, reason } => {
                     assert_eq!(of, id);
                     assert!(engine.is_idle());

@@ -62,6 +62,7 @@ fn together(engine: &mut EngineCore, ids: &[RequestId]) -> (Vec<Answer>, usize) 
                     answer.tokens.push(token);
                     answer.top_logprobs.push(top_logprobs);
                 }
+                Event::Failed { id, failure } => panic!("{id:?}: {failure:?}"),
                 Event::Finished { id, reason } => {
                     answers.get_mut(&id).expect("it drew").reason = reason;
                 }

@@ -36,7 +36,7 @@ fn step(scheduler: &mut Scheduler, token: u32) -> (Chunk, Vec<Event>) {
         top_logprobs: Vec::new(),
     });
     scheduler.check();
-    let events = scheduler.commit_step(&plan, sampled.into_iter().collect());
+    let events = scheduler.commit_step(&plan, sampled.into_iter().map(Some).collect());
     scheduler.check();
     (chunk, events)
 }
@@ -136,7 +136,7 @@ fn requests_are_served_in_the_order_they_came() {
         assert_eq!(chunk.id, ids[over.len()], "one runs until it is over");
         over.extend(events.into_iter().filter_map(|event| match event {
             Event::Finished { id, .. } => Some(id),
-            Event::Token { .. } => None,
+            Event::Token { .. } | Event::Failed { .. } => None,
         }));
     }
     assert_eq!(over, ids);

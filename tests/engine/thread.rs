@@ -17,6 +17,7 @@ fn collect(generation: &RequestHandle) -> (Vec<u32>, FinishReason) {
                 assert_eq!(id, generation.id());
                 tokens.push(token);
             }
+            Event::Failed { .. } => panic!("told as an error"),
             Event::Finished { reason, .. } => {
                 assert!(generation.next_event().is_none(), "nothing follows");
                 return (tokens, reason);
@@ -27,7 +28,7 @@ fn collect(generation: &RequestHandle) -> (Vec<u32>, FinishReason) {
 }
 
 #[test]
-fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
+fn answers_are_streamed_cancelled_and_go_on_after_a_lost_device() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };
@@ -69,19 +70,23 @@ fn generations_are_streamed_cancelled_and_told_of_a_lost_device() {
     assert!(seen.len() < 1499);
     assert_eq!(
         collect(&handle.submit(ask(12)).unwrap()),
-        (expected, FinishReason::Length)
+        (expected.clone(), FinishReason::Length)
     );
 
     assert!(
         handle.submit(ask(0)).is_err(),
         "refused, and the thread lives on"
     );
-    let running = handle.submit(ask(1500)).unwrap();
-    assert!(matches!(running.next_event(), Some(Ok(_))));
-    gpu.destroy();
-    let error = std::iter::from_fn(|| running.next_event()).find_map(Result::err);
-    let error = error.expect("a lost device ends the events with an error");
-    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+    let running = handle.submit(ask(12)).unwrap();
+    let Some(Ok(Event::Token { token, .. })) = running.next_event() else {
+        panic!("no first token");
+    };
+    gpu.destroy(); // the engine opens another, and the stream goes on
+    let (rest, reason) = collect(&running);
+    assert_eq!(
+        ([&[token], &rest[..]].concat(), reason),
+        (expected, FinishReason::Length)
+    );
     drop(handle);
 }
 

@@ -1,66 +1,12 @@
 //! Devices that are not there, go away, or are asked for too much.
 
-use super::common::{engine, gpu, request, tokens};
+use super::common::gpu;
 use super::refused;
-use nelumbo::engine::Sampling;
 use nelumbo::gpu::adapter::{self, Backend};
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Readback, Selection};
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{Config, synthetic};
 use nelumbo::{Error, LoadOptions};
-
-/// A device that is lost before step `lost_before` of a request; what the steps up to it return.
-fn lose(lost_before: usize, prompt_len: usize) {
-    let Some(gpu) = gpu(&OpenOptions::default()) else {
-        return;
-    };
-    let config = synthetic::tiny();
-    let options = LoadOptions {
-        batch_size: Some(64),
-        ..LoadOptions::default()
-    };
-    let mut engine = engine(&gpu, &config, &options);
-    let prompt = tokens(1, prompt_len, config.vocab_size);
-    for _ in 0..2 {
-        // one runs, one waits: both are over when the device is gone
-        engine
-            .submit(request(&prompt, 20, Sampling::default()))
-            .unwrap();
-    }
-    for _ in 0..lost_before {
-        engine.step().unwrap();
-    }
-    gpu.destroy();
-    let error = engine.step().unwrap_err();
-    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
-    assert!(engine.is_idle());
-    engine.check(); // with nothing in flight: all pages are free
-
-    // and it stays lost: no answer, no panic, no wait without end
-    engine
-        .submit(request(&prompt, 20, Sampling::default()))
-        .unwrap();
-    let error = engine.step().unwrap_err();
-    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
-    assert!(engine.is_idle());
-    let error = gpu.tensor("late", DType::F32, &[4]).err().unwrap();
-    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
-}
-
-#[test]
-fn a_device_lost_while_decoding_ends_everything_in_flight() {
-    lose(5, 10);
-}
-
-#[test]
-fn a_device_lost_within_a_prompt_ends_everything_in_flight() {
-    lose(1, 200);
-}
-
-#[test]
-fn a_device_lost_before_the_first_step_ends_everything_in_flight() {
-    lose(0, 10);
-}
 
 #[test]
 fn more_than_a_binding_or_a_buffer_can_hold_is_refused() {

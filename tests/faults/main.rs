@@ -8,6 +8,7 @@ mod device;
 mod files;
 #[path = "../common/logs.rs"]
 mod logs;
+mod loss;
 mod requests;
 mod tiny_llama;
 

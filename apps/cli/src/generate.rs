@@ -87,6 +87,9 @@ pub fn follow(
                 generated.finish_reason = if stopped { FinishReason::Stop } else { reason };
                 return Ok(generated);
             }
+            Poll::Ready(Some(Ok(Event::Failed { failure, .. }))) => {
+                return Err(Error::from(failure).into());
+            }
             Poll::Ready(Some(Err(error))) => return Err(error.into()),
             Poll::Ready(None) => {
                 let message = "the engine ended before its answer".to_owned();

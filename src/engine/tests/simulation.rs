@@ -10,7 +10,7 @@
 mod hashes;
 
 use super::*;
-use crate::engine::Sampling;
+use crate::engine::{Failure, Sampling};
 use crate::kv::{PageGeometry, PageId};
 use crate::planted;
 use hashes::{POISON, Random, alone, begin, drawn, extended};
@@ -31,7 +31,11 @@ struct World {
     asked: BTreeMap<RequestId, Asked>,
     /// Texts that prompts begin with.
     documents: Vec<Vec<u32>>,
+    /// The device is lost whenever a step computes this token of this request, and never otherwise.
+    cursed: Option<Option<(RequestId, usize)>>,
     preemptions: usize,
+    /// Who computed no numbers, and who lost the device too often.
+    failures: (usize, usize),
     cached: usize,
 }
 
@@ -55,6 +59,7 @@ impl World {
             })
             .collect();
         let cached = !random.once_in(4);
+        let cursed = random.once_in(4).then_some(None);
         World {
             scheduler: Scheduler::new(limits, Pages::new(geometry, cached), b"simulated"),
             vocab,
@@ -62,7 +67,9 @@ impl World {
             asked: BTreeMap::new(),
             documents,
             random,
+            cursed,
             preemptions: 0,
+            failures: (0, 0),
             cached: 0,
         }
     }
@@ -105,6 +112,12 @@ impl World {
         match self.scheduler.submit_several(request.clone(), count) {
             Ok(ids) => {
                 assert!(fits, "admitted what can never be served");
+                if let (Some(None), [id]) = (self.cursed, &ids[..])
+                    && self.random.once_in(4)
+                {
+                    let at = self.random.below(request.tokens.len() + 4);
+                    self.cursed = Some(Some((*id, at)));
+                }
                 for (id, which) in ids.into_iter().zip(0..) {
                     let mut request = request.clone();
                     request.sampling.seed = request.sampling.seed.wrapping_add(which);
@@ -156,6 +169,20 @@ impl World {
                 );
                 asked.finished = Some(reason);
             }
+            Event::Failed { id, failure } => {
+                let asked = self.asked.get_mut(&id).expect("somebody asked");
+                assert!(asked.finished.is_none(), "{id:?} ends twice");
+                asked.finished = Some(FinishReason::Cancelled);
+                match failure {
+                    Failure::NotNumbers => self.failures.0 += 1,
+                    Failure::DeviceLost => {
+                        let cursed = self.cursed.flatten().map(|(id, _)| id);
+                        let innocent = self.cursed.is_some() && cursed != Some(id);
+                        assert!(!innocent, "{id:?} pays for somebody else");
+                        self.failures.1 += 1;
+                    }
+                }
+            }
         }
     }
 
@@ -183,7 +210,20 @@ impl World {
             draws <= self.scheduler.limits().max_running,
             "{draws} rows of logits"
         );
-        let sampled = self.execute(&plan, fails);
+        let curse = |chunk: &Chunk| {
+            let cursed = self.cursed.flatten().filter(|(id, _)| *id == chunk.id);
+            cursed.is_some_and(|(_, at)| (chunk.start..chunk.start + chunk.len).contains(&at))
+        };
+        if plan.chunks.iter().any(curse) {
+            self.lose_device();
+            return;
+        }
+        let mut sampled: Vec<Option<Sampled>> =
+            self.execute(&plan, fails).into_iter().map(Some).collect();
+        if !sampled.is_empty() && self.random.once_in(400) {
+            let which = self.random.below(sampled.len());
+            sampled[which] = None;
+        }
         if fails {
             let events = self.scheduler.abandon();
             events.into_iter().for_each(|event| self.hear(event));
@@ -282,11 +322,8 @@ impl World {
 
     fn lose_device(&mut self) {
         self.cells.fill(POISON);
-        for id in self.scheduler.restart() {
-            let asked = self.asked.get_mut(&id).expect("somebody asked");
-            assert!(asked.finished.is_none());
-            asked.finished = Some(FinishReason::Cancelled);
-        }
+        let events = self.scheduler.restart();
+        events.into_iter().for_each(|event| self.hear(event));
         self.scheduler.check();
         assert_eq!(self.scheduler.pages.num_cached(), 0);
     }
@@ -300,7 +337,7 @@ impl World {
             if self.random.once_in(12) {
                 self.cancel();
             }
-            if self.random.once_in(150) {
+            if self.cursed.is_none() && self.random.once_in(150) {
                 self.lose_device();
             }
             let prompt_tokens = if self.random.once_in(3) {
@@ -340,16 +377,23 @@ fn seeds(usual: u64) -> u64 {
 
 #[test]
 fn every_answer_is_that_of_the_request_alone() {
-    let (mut requests, mut preemptions, mut cached) = (0, 0, 0);
+    let (mut requests, mut preemptions, mut cached, mut failures) = (0, 0, 0, (0, 0));
     for seed in 0..seeds(10_000) {
         let world = std::panic::catch_unwind(|| World::new(seed).run());
         let world = world.unwrap_or_else(|_| panic!("seed {seed}"));
         requests += world.asked.len();
         preemptions += world.preemptions;
         cached += world.cached;
+        failures.0 += world.failures.0;
+        failures.1 += world.failures.1;
     }
-    println!("{requests} requests, {preemptions} preemptions, {cached} pages cached at the ends");
-    assert!(preemptions > 0 && cached > 0, "the seeds try nothing");
+    println!(
+        "{requests} requests, {preemptions} preemptions, {cached} pages cached at the ends, \
+         {} without numbers, {} that lost the device too often",
+        failures.0, failures.1
+    );
+    let tried = preemptions > 0 && cached > 0 && failures.0 > 0 && failures.1 > 0;
+    assert!(tried, "the seeds try nothing");
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! When the device is lost: driver reset, update, hot unplug.
+//!
+//! Everything on it is gone, and nothing in it is needed: the weights' files are open still, and whoever
+//! ran is computed again from the tokens that are known. Bits do not depend on how a text is cut into
+//! steps, so each answer goes on as if nothing had been.
+
+use super::EngineCore;
+use super::request::Event;
+use super::runner::Runner;
+use crate::error::{Error, Result};
+use std::time::Duration;
+
+/// Pauses before each further try to open the device: a driver that resets needs a moment.
+#[cfg(not(target_family = "wasm"))]
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+];
+/// Nobody can sleep there.
+#[cfg(target_family = "wasm")]
+const PAUSES: [Duration; 0] = [];
+
+impl EngineCore {
+    /// Makes device, pipelines, weights and cache anew and puts whoever ran back into the queue. Returns
+    /// the ends of those who lost the device too often.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] when the device does not come back. Everything in flight is over then; the
+    /// next step tries again.
+    pub(super) fn recover(&mut self, reason: &str) -> Result<Vec<Event>> {
+        log::warn!("the device was lost ({reason}); it is opened again");
+        let recipe = self.runner.decoder().recipe();
+        // others may hold the device, but nothing of what is on it
+        self.runner.decoder().gpu().destroy();
+        let mut made = recipe.make().and_then(Runner::warm);
+        for pause in PAUSES {
+            let Err(error) = &made else { break };
+            log::warn!("not yet: {error}");
+            std::thread::sleep(pause);
+            made = recipe.make().and_then(Runner::warm);
+        }
+        match made {
+            Ok(runner) => {
+                let (was, is) = (self.runner.decoder().kv(), runner.decoder().kv());
+                assert_eq!(was.geometry(), is.geometry(), "the same pages as before");
+                self.runner = runner;
+                let events = self.scheduler.restart();
+                let (running, waiting) = self.scheduler.queue_lens();
+                log::warn!("the device is back; {} requests go on", running + waiting);
+                Ok(events)
+            }
+            Err(error) => {
+                self.scheduler.abandon();
+                Err(Error::DeviceLost {
+                    reason: format!("{reason}; it does not come back: {error}"),
+                })
+            }
+        }
+    }
+}
