@@ -32,7 +32,7 @@ impl EngineCore {
         log::warn!("the device was lost ({reason}); it is opened again");
         let recipe = self.runner.decoder().recipe();
         // others may hold the device, but nothing of what is on it
-        self.runner.decoder().gpu().destroy();
+        self.runner.decoder().gpu().release();
         let mut made = recipe.make().and_then(Runner::warm);
         for pause in PAUSES {
             let Err(error) = &made else { break };

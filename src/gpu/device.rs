@@ -343,6 +343,15 @@ impl Gpu {
     pub fn destroy(&self) {
         self.device.destroy();
     }
+
+    /// Gives back whatever is on a device that is of no use any more, whoever still holds it.
+    pub fn release(&self) {
+        self.device.destroy();
+        // memory goes back when the device is looked at; what it reports then is known
+        for _ in 0..2 {
+            let _ = self.device.poll(wgpu::PollType::Poll);
+        }
+    }
 }
 
 impl Drop for Gpu {
