@@ -7,4 +7,5 @@ mod batching;
 mod sampling;
 mod scheduler;
 mod thread;
+mod times;
 mod trial;

@@ -1,0 +1,171 @@
+//! The loop of the engine's thread: commands between steps, never within one.
+
+use super::EngineCore;
+use super::handle::Teller;
+use super::ledger::{Board, Ledger};
+use super::request::{Event, Request, RequestId};
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Instant;
+
+/// What the thread is asked for.
+pub(super) enum Command {
+    /// Answers to one prompt, as many as there are tellers; since when they are waited for.
+    Submit {
+        request: Box<Request>,
+        tellers: Vec<Teller>,
+        at: Instant,
+        reply: Sender<Result<Vec<RequestId>>>,
+    },
+    Cancel(RequestId),
+    /// A look at the engine between two steps.
+    Look(Box<dyn FnOnce(&EngineCore) + Send>),
+    /// Goes on until nothing is in flight, or until then.
+    Drain(Instant),
+    /// Ends after the step that is under way. Sent when the engine goes: handles that outlive it hold
+    /// the channel open.
+    End,
+}
+
+/// What lives on the thread.
+pub(super) struct Worker {
+    core: EngineCore,
+    inbox: Receiver<Command>,
+    tellers: HashMap<RequestId, Teller>,
+    ledger: Ledger,
+    /// All times of the ledger are since then.
+    start: Instant,
+    /// No step begins after that.
+    end: Option<Instant>,
+}
+
+impl Worker {
+    pub fn new(core: EngineCore, inbox: Receiver<Command>, board: Arc<Board>) -> Worker {
+        let mut ledger = Ledger::new(board);
+        ledger.balance(&core.scheduler);
+        Worker {
+            core,
+            inbox,
+            tellers: HashMap::new(),
+            ledger,
+            start: Instant::now(),
+            end: None,
+        }
+    }
+
+    /// Steps while there is work, waits for commands while there is none. What is in flight when it
+    /// ends is cancelled.
+    pub fn run(mut self) {
+        while self.take_commands() {
+            self.step();
+            self.ledger.balance(&self.core.scheduler);
+        }
+        let left: Vec<RequestId> = self.tellers.keys().copied().collect();
+        left.into_iter().for_each(|id| self.cancel(id));
+        self.ledger.balance(&self.core.scheduler);
+    }
+
+    /// Whether to go on.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            if self.end.is_some_and(|end| Instant::now() >= end) {
+                return false;
+            }
+            let command = match self.inbox.try_recv() {
+                Ok(command) => command,
+                Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) if !self.core.is_idle() => return true,
+                Err(TryRecvError::Empty) if self.end.is_some() => return false,
+                Err(TryRecvError::Empty) => match self.inbox.recv() {
+                    Ok(command) => command,
+                    Err(_) => return false,
+                },
+            };
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit {
+                request,
+                tellers,
+                at,
+                reply,
+            } => {
+                let prompt_tokens = request.tokens.len();
+                let accepted = self.core.submit_several(*request, tellers.len());
+                if let Ok(ids) = &accepted {
+                    let at = at.saturating_duration_since(self.start);
+                    self.ledger.submitted(ids, prompt_tokens, at);
+                    self.tellers.extend(ids.iter().copied().zip(tellers));
+                    self.ledger.balance(&self.core.scheduler);
+                }
+                // an asker who left before the answer has dropped no handle that would cancel
+                if let Err(unread) = reply.send(accepted)
+                    && let Ok(ids) = unread.0
+                {
+                    ids.into_iter().for_each(|id| self.cancel(id));
+                }
+            }
+            Command::Cancel(id) => {
+                self.cancel(id);
+                self.ledger.balance(&self.core.scheduler);
+            }
+            Command::Look(work) => work(&self.core),
+            Command::Drain(until) => self.end = Some(self.end.map_or(until, |end| end.min(until))),
+            Command::End => self.end = Some(self.start),
+        }
+    }
+
+    fn cancel(&mut self, id: RequestId) {
+        if let Some(event) = self.core.cancel(id) {
+            self.tell(event);
+        }
+    }
+
+    fn step(&mut self) {
+        let (ledger, start) = (&mut self.ledger, self.start);
+        let step = self
+            .core
+            .step_watched(&mut |moment| ledger.see(&moment, start.elapsed()));
+        match step {
+            Ok(events) => events.into_iter().for_each(|event| self.tell(event)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let now = self.start.elapsed();
+        match event {
+            Event::Token { id, .. } => {
+                self.ledger.token(id, now);
+                if let Some(teller) = self.tellers.get(&id) {
+                    teller.tell(event);
+                }
+            }
+            Event::Finished { id, reason } => {
+                let stats = self.ledger.finished(id, Some(reason), now);
+                if let Some(teller) = self.tellers.remove(&id) {
+                    teller.end(Ok(event), stats);
+                }
+            }
+        }
+    }
+
+    /// Everything in flight is over by an error, and everybody is told.
+    fn fail(&mut self, error: Error) {
+        self.ledger.failed();
+        let now = self.start.elapsed();
+        let message = error.to_string();
+        let mut first = Some(error);
+        for (id, teller) in self.tellers.drain() {
+            let error = first.take().unwrap_or_else(|| Error::Device {
+                message: message.clone(),
+            });
+            teller.end(Err(error), self.ledger.finished(id, None, now));
+        }
+    }
+}
