@@ -4,6 +4,7 @@
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+mod embed;
 mod engine_core;
 pub mod evaluate;
 #[cfg(not(target_arch = "wasm32"))]
@@ -24,6 +25,7 @@ pub mod trial;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;
 
+pub use embed::Pooling;
 pub use engine_core::EngineCore;
 #[cfg(not(target_arch = "wasm32"))]
 pub use handle::{Events, RequestHandle};

@@ -2,6 +2,7 @@
 //! [`Engine`] and reads events from handles.
 
 use super::EngineCore;
+use super::embed::Pooling;
 use super::handle::{RequestHandle, line};
 use super::ledger::Board;
 use super::options::EngineOptions;
@@ -9,7 +10,7 @@ use super::page_map::PageUse;
 use super::request::Request;
 use super::stats::Stats;
 use super::trace::Trace;
-use super::worker::{Command, Worker};
+use super::worker::{Command, EmbedJob, Worker};
 use crate::error::{Error, Result};
 use crate::model::{Model, Texts};
 use std::sync::Arc;
@@ -125,6 +126,22 @@ impl Engine {
         Ok(named
             .map(|(listener, id)| listener.named(id, self.commands.clone()))
             .collect())
+    }
+
+    /// The vector of a text: `[hidden_size]`, of length 1; see [`EngineCore::embed`]. It is computed in
+    /// short steps between those of requests, one text after another, and waited for.
+    ///
+    /// # Errors
+    /// Those of [`EngineCore::embed`], and [`Error::Device`] when the engine's thread has ended.
+    pub fn embed(&self, tokens: &[u32], pooling: Pooling) -> Result<Vec<f32>> {
+        let tokens = tokens.to_vec();
+        self.ask(|reply| {
+            Command::Embed(EmbedJob {
+                tokens,
+                pooling,
+                reply,
+            })
+        })?
     }
 
     /// What the engine has done so far, as of its last step. Cheap, and waits for nothing.

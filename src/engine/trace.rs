@@ -87,7 +87,11 @@ impl StepRecord {
         });
         events.push(span("step".to_owned(), STEPS_ROW, args));
         for chunk in &self.chunks {
-            let name = if is_decode(chunk) { "decode" } else { "prefill" };
+            let name = if is_decode(chunk) {
+                "decode"
+            } else {
+                "prefill"
+            };
             let args = json!({ "step": self.index, "start": chunk.start, "tokens": chunk.len,
                                "draws": chunk.draws });
             events.push(span(name.to_owned(), chunk.id.0, args));
@@ -205,14 +209,16 @@ mod tests {
         let spans = of("X");
         assert_eq!(spans.len(), 3);
         for span in &spans {
-            assert_eq!((&span["ts"], &span["dur"]), (&1500.0.into(), &2000.0.into()));
+            assert_eq!(
+                (&span["ts"], &span["dur"]),
+                (&1500.0.into(), &2000.0.into())
+            );
         }
         assert_eq!(
             spans[0]["args"],
             json!({ "step": 9, "tokens": 31, "batch": 2, "decodes": 1, "prefills": 1 })
         );
-        let rows: Vec<(&Value, &Value)> =
-            spans.iter().map(|e| (&e["name"], &e["tid"])).collect();
+        let rows: Vec<(&Value, &Value)> = spans.iter().map(|e| (&e["name"], &e["tid"])).collect();
         assert_eq!(
             rows[1..],
             [

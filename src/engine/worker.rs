@@ -1,11 +1,12 @@
 //! The loop of the engine's thread: commands between steps, never within one.
 
 use super::EngineCore;
+use super::embed::{Embedding, Pooling};
 use super::handle::Teller;
 use super::ledger::{Board, Ledger};
 use super::request::{Event, Request, RequestId};
 use crate::error::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Instant;
@@ -20,6 +21,8 @@ pub(super) enum Command {
         reply: Sender<Result<Vec<RequestId>>>,
     },
     Cancel(RequestId),
+    /// A vector, computed step by step beside the requests.
+    Embed(EmbedJob),
     /// A look at the engine between two steps.
     Look(Box<dyn FnOnce(&EngineCore) + Send>),
     /// Goes on until nothing is in flight, or until then.
@@ -29,11 +32,22 @@ pub(super) enum Command {
     End,
 }
 
+/// A text that somebody waits for the vector of.
+pub(super) struct EmbedJob {
+    pub tokens: Vec<u32>,
+    pub pooling: Pooling,
+    pub reply: Sender<Result<Vec<f32>>>,
+}
+
 /// What lives on the thread.
 pub(super) struct Worker {
     core: EngineCore,
     inbox: Receiver<Command>,
     tellers: HashMap<RequestId, Teller>,
+    /// Whose turn it is to be embedded.
+    jobs: VecDeque<EmbedJob>,
+    /// The one that is, and for whom.
+    embedding: Option<(Embedding, Sender<Result<Vec<f32>>>)>,
     ledger: Ledger,
     /// All times of the ledger are since then.
     start: Instant,
@@ -49,6 +63,8 @@ impl Worker {
             core,
             inbox,
             tellers: HashMap::new(),
+            jobs: VecDeque::new(),
+            embedding: None,
             ledger,
             start: Instant::now(),
             end: None,
@@ -60,10 +76,14 @@ impl Worker {
     pub fn run(mut self) {
         while self.take_commands() {
             self.step();
-            self.ledger.balance(&self.core.scheduler);
+            self.embed();
         }
         let left: Vec<RequestId> = self.tellers.keys().copied().collect();
         left.into_iter().for_each(|id| self.cancel(id));
+        // whoever waits for a vector sees the channel go
+        if let Some((work, _)) = self.embedding.take() {
+            self.core.end_embedding(work);
+        }
         self.ledger.balance(&self.core.scheduler);
     }
 
@@ -76,7 +96,7 @@ impl Worker {
             let command = match self.inbox.try_recv() {
                 Ok(command) => command,
                 Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) if !self.core.is_idle() => return true,
+                Err(TryRecvError::Empty) if self.is_busy() => return true,
                 Err(TryRecvError::Empty) if self.end.is_some() => return false,
                 Err(TryRecvError::Empty) => match self.inbox.recv() {
                     Ok(command) => command,
@@ -85,6 +105,10 @@ impl Worker {
             };
             self.obey(command);
         }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.core.is_idle() || self.embedding.is_some() || !self.jobs.is_empty()
     }
 
     fn obey(&mut self, command: Command) {
@@ -110,10 +134,8 @@ impl Worker {
                     ids.into_iter().for_each(|id| self.cancel(id));
                 }
             }
-            Command::Cancel(id) => {
-                self.cancel(id);
-                self.ledger.balance(&self.core.scheduler);
-            }
+            Command::Cancel(id) => self.cancel(id),
+            Command::Embed(job) => self.jobs.push_back(job),
             Command::Look(work) => work(&self.core),
             Command::Drain(until) => self.end = Some(self.end.map_or(until, |end| end.min(until))),
             Command::End => self.end = Some(self.start),
@@ -122,6 +144,7 @@ impl Worker {
 
     fn cancel(&mut self, id: RequestId) {
         if let Some(event) = self.core.cancel(id) {
+            self.ledger.balance(&self.core.scheduler);
             self.tell(event);
         }
     }
@@ -131,9 +154,33 @@ impl Worker {
         let step = self
             .core
             .step_watched(&mut |moment| ledger.see(&moment, start.elapsed()));
+        // whoever has read an event finds it in the figures
+        self.ledger.balance(&self.core.scheduler);
         match step {
             Ok(events) => events.into_iter().for_each(|event| self.tell(event)),
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// One step of the text whose turn it is, so that requests have theirs in between.
+    fn embed(&mut self) {
+        if self.embedding.is_none()
+            && let Some(job) = self.jobs.pop_front()
+        {
+            match self.core.begin_embedding(job.tokens, job.pooling) {
+                Ok(work) => self.embedding = Some((work, job.reply)),
+                Err(error) => drop(job.reply.send(Err(error))), // an asker who left wants no news
+            }
+        }
+        let Some((work, _)) = &mut self.embedding else {
+            return;
+        };
+        if let Some(result) = self.core.go_on_embedding(work).transpose()
+            && let Some((work, reply)) = self.embedding.take()
+        {
+            self.core.end_embedding(work);
+            self.ledger.balance(&self.core.scheduler);
+            drop(reply.send(result)); // as above
         }
     }
 

@@ -4,6 +4,7 @@
 mod common;
 
 mod batching;
+mod embed;
 mod sampling;
 mod scheduler;
 mod thread;

@@ -1,6 +1,6 @@
 //! The engine behind its thread: events by waiting and async, cancelling, the end, and faults.
 
-use super::common::{answer, engine, gpu, request, tokens};
+use super::common::{answer, decoder, engine, gpu, request, tokens};
 use nelumbo::engine::{
     Engine, EngineCore, EngineOptions, Event, FinishReason, PageUse, RequestHandle, Sampling,
 };
@@ -115,6 +115,15 @@ fn answers_are_streamed_to_threads_and_to_wakers() {
     assert_eq!(rest.count(), 400, "all but one token, and the end");
 
     assert!(engine.submit(ask(0)).is_err(), "refused");
+    let options = EngineOptions {
+        max_waiting: 1,
+        ..EngineOptions::default()
+    };
+    let narrow = decoder(&gpu, &config, &LoadOptions::default());
+    let mut narrow = EngineCore::with_options(narrow, &options).unwrap();
+    narrow.submit(ask(1)).unwrap();
+    let full = narrow.submit(ask(1)).unwrap_err().to_string();
+    assert_eq!(full, "queue: is full with 1 requests");
     let refused = engine.submit_several(ask(3), 10_000);
     let refused = refused.err().map(|e| e.to_string()).unwrap_or_default();
     assert!(refused.starts_with("n: is 10000"), "{refused}");
@@ -151,7 +160,11 @@ fn several_answers_have_events_of_their_own() {
         assert!(stats.prefill > Duration::ZERO);
     }
     let computed = engine.stats().computed_tokens;
-    assert_eq!(computed, 40 + 3 * 6, "the prompt once, and all but the last");
+    assert_eq!(
+        computed,
+        40 + 3 * 6,
+        "the prompt once, and all but the last"
+    );
 
     // whoever asks again finds the prompt's full pages
     let again = engine.submit(ask(9)).unwrap();
@@ -173,7 +186,11 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     };
     let engine = start(&gpu, load, EngineOptions::default());
     let ask = |seed, len, max_tokens| {
-        request(&tokens(seed, len, vocab_size), max_tokens, Sampling::default())
+        request(
+            &tokens(seed, len, vocab_size),
+            max_tokens,
+            Sampling::default(),
+        )
     };
     // in prefill: a prompt of many steps, left before its first token
     let prefill = engine.submit(ask(1, 1500, 100)).unwrap();
@@ -190,7 +207,10 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     // waiting: the first takes every page there is
     let running = engine.submit(ask(3, 2000, 20)).unwrap();
     let waiting = engine.submit(ask(4, 2000, 20)).unwrap();
-    let id = waiting.id();
+    let (id, before) = (waiting.id(), engine.stats().steps);
+    while engine.stats().steps == before {
+        std::thread::yield_now();
+    }
     let owners = engine.pages().unwrap();
     let owned_by = |id| {
         let mine = |page: &&PageUse| **page == PageUse::Owned(vec![id]);
@@ -219,7 +239,10 @@ fn a_shutdown_cancels_and_a_drain_waits() {
     let start = || start(&gpu, LoadOptions::default(), EngineOptions::default());
 
     let engine = start();
-    let handles = [engine.submit(ask(1900)).unwrap(), engine.submit(ask(1900)).unwrap()];
+    let handles = [
+        engine.submit(ask(1900)).unwrap(),
+        engine.submit(ask(1900)).unwrap(),
+    ];
     assert!(is_token(handles[0].next_event()));
     engine.shutdown().unwrap();
     for handle in &handles {
@@ -263,7 +286,10 @@ fn a_panic_of_the_thread_reaches_everybody() {
     assert!(waits.next_event().is_none(), "the error is the end");
     assert!(matches!(asleep.join().unwrap(), Error::Device { .. }));
     assert!(engine.submit(ask()).is_err() && engine.pages().is_err());
-    assert!(engine.stats().generated_tokens > 0, "what was known still is");
+    assert!(
+        engine.stats().generated_tokens > 0,
+        "what was known still is"
+    );
     assert!(engine.shutdown().is_err());
 }
 

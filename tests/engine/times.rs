@@ -25,7 +25,11 @@ fn a_time_to_the_first_token_is_told_whole() {
     for turn in 0..5 {
         // somebody else is served meanwhile, so that there is a queue as well
         let other = engine
-            .submit(request(&tokens(70 + turn, 1000, vocab_size), 1, Sampling::default()))
+            .submit(request(
+                &tokens(70 + turn, 1000, vocab_size),
+                1,
+                Sampling::default(),
+            ))
             .unwrap();
         let begin = Instant::now();
         let prompt = tokens(60 + turn, 1000, vocab_size);
@@ -44,7 +48,10 @@ fn a_time_to_the_first_token_is_told_whole() {
         let told: Duration = parts.iter().sum();
         assert_eq!(stats.ttft(), Some(told));
         assert!(told <= seen, "the engine tells of no time that was not");
-        assert!(seen > Duration::from_millis(50), "2 % of {seen:?} mean nothing");
+        assert!(
+            seen > Duration::from_millis(50),
+            "2 % of {seen:?} mean nothing"
+        );
         assert!(stats.prefill > stats.sample, "{stats:?}");
         assert_eq!(stats.generated_tokens(), 2);
         assert!(stats.total >= stats.token_times[1]);
@@ -74,7 +81,10 @@ fn preemptions_and_steps_are_counted() {
     let engine = start(&gpu, load, options);
     // six pages for two that need four each in the end
     let ask = |seed| request(&tokens(seed, 30, vocab_size), 30, Sampling::default());
-    let handles = [engine.submit(ask(1)).unwrap(), engine.submit(ask(2)).unwrap()];
+    let handles = [
+        engine.submit(ask(1)).unwrap(),
+        engine.submit(ask(2)).unwrap(),
+    ];
     handles.iter().for_each(|handle| drop(collect(handle)));
     let of_requests: usize = handles
         .iter()
@@ -92,12 +102,21 @@ fn preemptions_and_steps_are_counted() {
 
     let trace = engine.take_trace();
     assert_eq!((trace.steps.len() as u64, trace.dropped), (stats.steps, 0));
-    assert!(trace.steps.windows(2).all(|two| two[0].begin + two[0].duration <= two[1].begin));
+    assert!(
+        trace
+            .steps
+            .windows(2)
+            .all(|two| two[0].begin + two[0].duration <= two[1].begin)
+    );
     let tokens: usize = trace.steps.iter().map(|step| step.num_tokens()).sum();
     assert_eq!(tokens as u64, stats.computed_tokens);
     let json: Value = serde_json::from_str(&trace.to_json().to_string()).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
-    let of_row = |row: u64| events.iter().filter(move |e| e["ph"] == "X" && e["tid"] == row);
+    let of_row = |row: u64| {
+        events
+            .iter()
+            .filter(move |e| e["ph"] == "X" && e["tid"] == row)
+    };
     assert_eq!(of_row(0).count() as u64, stats.steps);
     let rows = handles.iter().map(|handle| handle.id().0);
     let in_rows: u64 = rows
