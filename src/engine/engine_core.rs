@@ -1,6 +1,8 @@
 //! A step of the engine: plan, compute, commit. Everything else about it is at the edges.
 
 use super::batch::Batch;
+use super::ledger::Moment;
+use super::options::EngineOptions;
 use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
@@ -8,9 +10,6 @@ use super::sequence::Counts;
 use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
-
-/// Requests that may wait for their turn.
-const MAX_WAITING: usize = 256;
 
 /// A decoder, the requests for it, and the pages they own.
 pub struct EngineCore {
@@ -24,11 +23,19 @@ impl EngineCore {
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     pub fn new(decoder: Decoder) -> Result<EngineCore> {
+        EngineCore::with_options(decoder, &EngineOptions::default())
+    }
+
+    /// The same, to work as `options` say.
+    ///
+    /// # Errors
+    /// As [`EngineCore::new`].
+    pub fn with_options(decoder: Decoder, options: &EngineOptions) -> Result<EngineCore> {
         let limits = Limits {
             max_batched_tokens: decoder.max_batched_tokens(),
             max_model_len: decoder.max_model_len(),
             max_running: decoder.max_running(),
-            max_waiting: MAX_WAITING,
+            max_waiting: options.max_waiting,
         };
         // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
         // are all that tells them apart
@@ -98,13 +105,22 @@ impl EngineCore {
     /// What the device reports. Every request in flight is over then, and its pages are free. A device
     /// that is lost is none of that, as long as it comes back: whoever ran is computed again.
     pub fn step(&mut self) -> Result<Vec<Event>> {
+        self.step_watched(&mut |_| ())
+    }
+
+    /// A step that somebody takes the time of.
+    pub(super) fn step_watched(&mut self, watch: &mut dyn FnMut(Moment)) -> Result<Vec<Event>> {
         let plan = self.scheduler.plan_step(usize::MAX);
+        watch(Moment::Planned(&plan, &self.scheduler));
         if plan.is_empty() {
             return Ok(Vec::new());
         }
         let batch = Batch::from_plan(&plan, &self.scheduler);
         match self.runner.execute(&batch) {
-            Ok(sampled) => Ok(self.scheduler.commit_step(&plan, sampled)),
+            Ok(sampled) => {
+                watch(Moment::Computed);
+                Ok(self.scheduler.commit_step(&plan, sampled))
+            }
             Err(Error::DeviceLost { reason }) => self.recover(&reason),
             Err(error) => {
                 self.scheduler.abandon();

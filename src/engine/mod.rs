@@ -4,22 +4,39 @@
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+mod embed;
 mod engine_core;
 pub mod evaluate;
+#[cfg(not(target_arch = "wasm32"))]
+mod handle;
+mod ledger;
+mod options;
+mod page_map;
 pub mod plan;
 mod recovery;
 pub mod request;
 pub mod runner;
 pub mod scheduler;
 pub mod sequence;
+mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
+mod trace;
 pub mod trial;
+#[cfg(not(target_arch = "wasm32"))]
+mod worker;
 
+pub use embed::Pooling;
 pub use engine_core::EngineCore;
+#[cfg(not(target_arch = "wasm32"))]
+pub use handle::{Events, RequestHandle};
+pub use options::EngineOptions;
+pub use page_map::PageUse;
 pub use request::{Event, Failure, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
 pub use sequence::Counts;
+pub use stats::{Finished, PageCounts, RequestStats, Spread, Stats};
 #[cfg(not(target_arch = "wasm32"))]
-pub use thread::{Engine, RequestHandle};
+pub use thread::Engine;
+pub use trace::{StepRecord, Trace};
 pub use trial::Trial;

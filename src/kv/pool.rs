@@ -85,6 +85,11 @@ impl PagePool {
         self.owners[page as usize]
     }
 
+    /// Whether nobody owns `page` and its content is kept.
+    pub fn is_idle(&self, page: PageId) -> bool {
+        self.owners[page as usize] == 0 && self.kept[page as usize]
+    }
+
     /// Appends `count` pages to `table`, each with one owner: all of them, or none and `false`.
     /// `table` holds the sequence's pages from position 0 on. Idle pages are evicted where free ones
     /// are too few; [`PagePool::take_evicted`] tells which.

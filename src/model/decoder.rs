@@ -285,6 +285,12 @@ impl Decoder {
         &self.scratch.logits
     }
 
+    /// The residual stream after the last layer, before the final norm: `[max_batched_tokens,
+    /// hidden_size]` f32, a row for each token of the step.
+    pub fn hidden(&self) -> &Tensor {
+        &self.scratch.hidden
+    }
+
     /// The step's metadata on the device.
     pub fn meta(&self) -> &Tensor {
         &self.scratch.meta

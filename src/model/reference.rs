@@ -77,6 +77,13 @@ impl Reference {
 
     /// Logits of every position of `tokens`: `[tokens.len()][vocab_size]`.
     pub fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        let hidden = self.hidden(tokens);
+        hidden.iter().map(|h| head.times(h)).collect()
+    }
+
+    /// What the head is multiplied with, after the final norm: `[tokens.len()][hidden_size]`.
+    pub fn hidden(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
         let columns = self.embedding.columns;
         let row = |&id: &u32| {
             self.embedding.values[id as usize * columns..][..columns]
@@ -88,10 +95,9 @@ impl Reference {
             self.attention(layer, &mut hidden);
             self.mlp(layer, &mut hidden);
         }
-        let head = self.head.as_ref().unwrap_or(&self.embedding);
         hidden
             .iter()
-            .map(|h| head.times(&self.norm(h, &self.final_norm)))
+            .map(|h| self.norm(h, &self.final_norm))
             .collect()
     }
 

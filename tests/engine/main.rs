@@ -4,7 +4,9 @@
 mod common;
 
 mod batching;
+mod embed;
 mod sampling;
 mod scheduler;
 mod thread;
+mod times;
 mod trial;

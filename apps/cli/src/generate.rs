@@ -144,9 +144,9 @@ impl Generated {
         piece(text).inspect_err(|_| stream.cancel())
     }
 
-    /// Tokens a second of the prompt: all of it is computed before the first token comes.
-    pub fn prefill_tok_s(&self, prompt_tokens: usize) -> f64 {
-        rate(prompt_tokens, self.prefill)
+    /// Tokens a second of the prompt, those that had to be computed: before the first token comes.
+    pub fn prefill_tok_s(&self, computed_tokens: usize) -> f64 {
+        rate(computed_tokens, self.prefill)
     }
 
     /// Tokens a second after the first one.

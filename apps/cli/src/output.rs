@@ -42,6 +42,8 @@ pub struct TopLogprob {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Usage {
     pub prompt_tokens: usize,
+    /// Those of the prompt that were in the cache already.
+    pub cached_tokens: usize,
     pub completion_tokens: usize,
     pub total_tokens: usize,
 }
@@ -52,6 +54,11 @@ pub struct Timings {
     pub load_ms: f64,
     pub compile_ms: f64,
     pub ttft_ms: f64,
+    /// The four parts of `ttft_ms`.
+    pub tokenize_ms: f64,
+    pub queue_ms: f64,
+    pub prefill_ms: f64,
+    pub sample_ms: f64,
     pub prefill_tok_s: f64,
     pub decode_tok_s: f64,
 }
@@ -296,6 +303,7 @@ pub mod tests {
             }]],
             usage: Usage {
                 prompt_tokens: 2,
+                cached_tokens: 0,
                 completion_tokens: 3,
                 total_tokens: 5,
             },
@@ -303,6 +311,10 @@ pub mod tests {
                 load_ms: 10.0,
                 compile_ms: 2.5,
                 ttft_ms: 310.0,
+                tokenize_ms: 1.5,
+                queue_ms: 0.25,
+                prefill_ms: 308.0,
+                sample_ms: 0.25,
                 prefill_tok_s: 120.44,
                 decode_tok_s: 25.0,
             },
@@ -349,8 +361,8 @@ pub mod tests {
             concat!(
                 r#"{"prompt_token_ids":[1,2],"token_ids":[7,8,9],"text":"aé\"","finish_reason":"length","#,
                 r#""top_logprobs":[[{"id":7,"token":"a","logprob":-0.5}]],"#,
-                r#""usage":{"prompt_tokens":2,"completion_tokens":3,"total_tokens":5},"#,
-                r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
+                r#""usage":{"prompt_tokens":2,"cached_tokens":0,"completion_tokens":3,"total_tokens":5},"#,
+                r#""timings":{"load_ms":10.0,"compile_ms":2.5,"ttft_ms":310.0,"tokenize_ms":1.5,"queue_ms":0.25,"prefill_ms":308.0,"sample_ms":0.25,"prefill_tok_s":120.44,"decode_tok_s":25.0},"#,
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
                 r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1},"#,
                 r#""numerics":{"mode":"canonical","weights":"q8","activations":"f32","kv":"f16","lanes":1},"#,

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::{Engine, EngineCore, Event, Request, RequestHandle, Sampling};
+use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
@@ -60,7 +60,7 @@ pub fn open(
     )?;
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) =
-        Engine::spawn(move || {
+        Engine::start_with(EngineOptions::default(), move |options| {
             let mut bar = None;
             let mut progress = |done: u64, all: u64| {
                 let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -68,7 +68,7 @@ pub fn open(
             };
             let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
             let gpu = Arc::clone(decoder.gpu());
-            let mut engine = EngineCore::new(decoder)?;
+            let mut engine = EngineCore::with_options(decoder, options)?;
             let other_bytes = engine.other_bytes();
             let decoder = engine.decoder();
             let memory = Memory {
@@ -241,7 +241,9 @@ impl Session {
             logprobs: options.logprobs.unwrap_or(0),
             ..Request::default()
         };
-        let mut stream = Events(self.engine.submit(request)?);
+        let (tokenise, _) = stopwatch.read();
+        let handle = self.engine.submit(request)?.tokenised_in(tokenise);
+        let mut stream = Events(handle);
         let vocabulary = Words(&self.texts.tokenizer);
         let generated = follow(
             &mut stream,
@@ -253,17 +255,24 @@ impl Session {
         )?;
         let (prompt_tokens, completion_tokens) =
             (prompt_token_ids.len(), generated.token_ids.len());
+        let stats = stream.0.stats().unwrap_or_default();
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Ok(Answer {
             usage: Usage {
                 prompt_tokens,
+                cached_tokens: stats.counts.cached_tokens,
                 completion_tokens,
                 total_tokens: prompt_tokens + completion_tokens,
             },
             timings: Timings {
-                load_ms: self.load_time.as_secs_f64() * 1e3,
-                compile_ms: self.gpu.compile_time().as_secs_f64() * 1e3,
-                ttft_ms: generated.ttft.as_secs_f64() * 1e3,
-                prefill_tok_s: generated.prefill_tok_s(prompt_tokens),
+                load_ms: ms(self.load_time),
+                compile_ms: ms(self.gpu.compile_time()),
+                ttft_ms: ms(generated.ttft),
+                tokenize_ms: ms(stats.tokenise),
+                queue_ms: ms(stats.queue),
+                prefill_ms: ms(stats.prefill),
+                sample_ms: ms(stats.sample),
+                prefill_tok_s: generated.prefill_tok_s(prompt_tokens - stats.counts.cached_tokens),
                 decode_tok_s: generated.decode_tok_s(),
             },
             prompt_token_ids,

@@ -79,6 +79,7 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     assert_eq!(usage["prompt_tokens"], prompt.len());
     assert_eq!(usage["completion_tokens"], 6);
     assert_eq!(usage["total_tokens"], prompt.len() + 6);
+    assert_eq!(usage["cached_tokens"], 0, "the first request finds nothing");
 
     let steps = object["top_logprobs"].as_array().unwrap();
     assert_eq!(steps.len(), 6);
@@ -95,13 +96,9 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
         );
         assert!(step[0]["token"].is_string());
     }
-    for name in [
-        "load_ms",
-        "compile_ms",
-        "ttft_ms",
-        "prefill_tok_s",
-        "decode_tok_s",
-    ] {
+    let timed =
+        "load_ms compile_ms ttft_ms tokenize_ms queue_ms prefill_ms sample_ms prefill_tok_s";
+    for name in timed.split(' ').chain(["decode_tok_s"]) {
         assert!(object["timings"][name].as_f64().unwrap() > 0.0, "{name}");
     }
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {

@@ -97,6 +97,7 @@ impl Partner for Echo {
             finish_reason: if cut { "length" } else { "stop" }.to_owned(),
             usage: Usage {
                 prompt_tokens: tokens,
+                cached_tokens: 0,
                 completion_tokens: generated,
                 total_tokens: tokens + generated,
             },
