@@ -1,6 +1,8 @@
 //! A step of the engine: plan, compute, commit. Everything else about it is at the edges.
 
 use super::batch::Batch;
+use super::pace::Load;
+use super::pacer::Pacer;
 use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
@@ -8,6 +10,7 @@ use super::sequence::Counts;
 use crate::error::Result;
 use crate::kv::Pages;
 use crate::model::Decoder;
+use std::time::{Duration, Instant};
 
 /// Requests that may wait for their turn.
 const MAX_WAITING: usize = 256;
@@ -16,6 +19,7 @@ const MAX_WAITING: usize = 256;
 pub struct EngineCore {
     pub(super) scheduler: Scheduler,
     pub(super) runner: Runner,
+    pacer: Pacer,
 }
 
 impl EngineCore {
@@ -40,12 +44,21 @@ impl EngineCore {
         Ok(EngineCore {
             scheduler: Scheduler::new(limits, pages, model),
             runner,
+            pacer: Pacer::new(!gpu.is_software()),
         })
     }
 
     /// The decoder, for its sizes and its device.
     pub fn decoder(&self) -> &Decoder {
         self.runner.decoder()
+    }
+
+    /// How long somebody who decodes should wait for the next token at most, while others' prompts are
+    /// computed: their steps become so short, by what steps took so far. `None`, as in the beginning:
+    /// steps are as long as they may be.
+    pub fn set_max_itl(&mut self, limit: Option<Duration>) {
+        self.pacer
+            .set_max_itl(limit.map(|limit| limit.as_secs_f64()));
     }
 
     /// Bytes on the device beside the decoder's weights, cache and scratch.
@@ -101,13 +114,24 @@ impl EngineCore {
     /// # Errors
     /// What the device reports. Every request in flight is over then, and its pages are free.
     pub fn step(&mut self) -> Result<Vec<Event>> {
-        let plan = self.scheduler.plan_step(usize::MAX);
+        let config = self.runner.decoder().config();
+        let prompt_tokens = self.pacer.bound(&mut self.scheduler, config);
+        let plan = self.scheduler.plan_step(prompt_tokens);
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let batch = Batch::from_plan(&plan, &self.scheduler);
+        let load = Load::of(&plan.chunks);
+        let mut batch = Batch::from_plan(&plan, &self.scheduler);
+        batch.expected_seconds = self.pacer.expected(&load);
+        // a browser has another clock; there steps stay as they are
+        let start = (!cfg!(target_family = "wasm")).then(Instant::now);
         match self.runner.execute(&batch) {
-            Ok(sampled) => Ok(self.scheduler.commit_step(&plan, sampled)),
+            Ok(sampled) => {
+                if let Some(start) = start {
+                    self.pacer.learn(&load, start.elapsed().as_secs_f64());
+                }
+                Ok(self.scheduler.commit_step(&plan, sampled))
+            }
             Err(error) => {
                 self.scheduler.abandon();
                 Err(error)

@@ -6,6 +6,8 @@
 pub mod batch;
 mod engine_core;
 pub mod evaluate;
+pub mod pace;
+pub mod pacer;
 pub mod plan;
 pub mod request;
 pub mod runner;

@@ -60,7 +60,7 @@ impl Scheduler {
         let mut plan = StepPlan::default();
         self.make_way(&mut plan);
         let made_way = plan.preempted.len();
-        let mut budget = self.limits().max_batched_tokens;
+        let mut budget = self.step_tokens;
         self.plan_decodes(&mut plan, &mut budget);
         if !plan.is_empty() {
             budget = budget.min(prompt_tokens.max(1));
@@ -77,6 +77,13 @@ impl Scheduler {
             self.admit(&mut plan, &mut budget);
         }
         plan
+    }
+
+    /// From now on a step has at most `tokens` tokens, whoever waits for it; as many as can run at least, and
+    /// no more than it may have at all.
+    pub fn bound_steps(&mut self, tokens: usize) {
+        let limits = *self.limits();
+        self.step_tokens = tokens.clamp(limits.max_running, limits.max_batched_tokens);
     }
 
     fn running_ranks(&self) -> Vec<Rank> {

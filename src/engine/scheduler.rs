@@ -42,6 +42,8 @@ pub struct Sampled {
 /// All requests, and the pages they own.
 pub struct Scheduler {
     limits: Limits,
+    /// Tokens of a step for the time being.
+    pub(super) step_tokens: usize,
     pub(super) pages: Pages,
     /// What keys and values depend on beside tokens; see [`PrefixKey::root`].
     model: Vec<u8>,
@@ -69,6 +71,7 @@ impl Scheduler {
         );
         Scheduler {
             limits,
+            step_tokens: max_batched_tokens,
             pages,
             model: model.to_owned(),
             sequences: BTreeMap::new(),

@@ -21,7 +21,8 @@ const MAX_BINDING_BYTES: u64 = 128 << 20;
 /// With less, small models no longer have room for a row of logits.
 const LEAST_BINDING_BYTES: u64 = 1 << 20;
 
-/// How often something was done since the device was opened. A decode step may only move `submits`.
+/// How often something was done since the device was opened. A decode step moves `submits` and
+/// `writes` by one, and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Buffers created.
@@ -34,6 +35,8 @@ pub struct Counters {
     pub pipelines: u64,
     /// Command buffers submitted.
     pub submits: u64,
+    /// Tensors that were written to between dispatches: a step writes its words at once.
+    pub writes: u64,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ pub(crate) struct CounterCells {
     pub bind_groups: AtomicU64,
     pub pipelines: AtomicU64,
     pub submits: AtomicU64,
+    pub writes: AtomicU64,
 }
 
 /// The first thing that went wrong on the device; everything after it is a consequence.
@@ -216,6 +220,7 @@ impl Gpu {
             bind_groups: read(&self.counters.bind_groups),
             pipelines: read(&self.counters.pipelines),
             submits: read(&self.counters.submits),
+            writes: read(&self.counters.writes),
         }
     }
 
