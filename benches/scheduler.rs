@@ -1,19 +1,19 @@
 //! What planning and committing a step costs, without a device.
 //!
-//! `cargo bench --bench scheduler` runs 1, 16, 64 and 256 sequences whose lengths differ, with and
-//! without a long prompt that is computed beside them, and tells the median, the 99th of 100 and the
-//! worst time of a step's plan and commit. Sequences that end are followed by others, as in a server;
-//! what a step then admits is in its time. `-o json` prints an array of rows instead.
+//! `cargo bench --bench scheduler` runs 1, 16, 64 and 256 sequences whose lengths differ: alone, with a
+//! long prompt that is computed beside them, and with sequences that end and others that begin. It tells
+//! the median, the 99th of 100 and the worst time of a step's plan and commit; what other programs take
+//! from it is in the latter two. `-o json` prints an array of rows instead.
 
 #[path = "../apps/cli/commit.rs"]
 mod commit;
 
 use nelumbo::engine::scheduler::Sampled;
-use nelumbo::engine::{Event, Limits, Request, Scheduler};
+use nelumbo::engine::{Limits, Request, Scheduler};
 use nelumbo::kv::{PageGeometry, Pages};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps that are timed.
 const STEPS: usize = 3000;
@@ -27,7 +27,7 @@ const SLAB_PAGES: usize = 4096;
 /// Times of a step, in microseconds.
 struct Times {
     running: usize,
-    prompt: bool,
+    company: Company,
     /// Sum of both, sorted.
     total: Vec<f64>,
     plan: Vec<f64>,
@@ -53,8 +53,8 @@ fn main() {
         );
     }
     for running in [1, 16, 64, 256] {
-        for prompt in [false, true] {
-            let times = measure(running, prompt);
+        for company in Company::ALL {
+            let times = measure(running, company);
             if as_json {
                 rows.push(row(&times));
             } else {
@@ -69,71 +69,104 @@ fn main() {
     }
 }
 
-/// Sequences with contexts of 200 to 4,200 tokens, each with an answer of 64 to 320.
+/// What happens beside decoding.
+#[derive(Clone, Copy, PartialEq)]
+enum Company {
+    /// Nothing: nobody comes or goes.
+    None,
+    /// A prompt of 60,000 tokens, 48 in each step; the next one follows.
+    Prompt,
+    /// Answers end after 64 to 320 tokens, and other requests take their place.
+    Others,
+}
+
+impl Company {
+    const ALL: [Company; 3] = [Company::None, Company::Prompt, Company::Others];
+
+    fn name(self) -> &'static str {
+        match self {
+            Company::None => "none",
+            Company::Prompt => "prompt",
+            Company::Others => "others",
+        }
+    }
+}
+
+/// Requests of 200 to 4,200 tokens, or to 400.
 struct Clients {
-    next: u64,
-    vocab: u32,
+    next: usize,
+    company: Company,
 }
 
 impl Clients {
     fn request(&mut self) -> Request {
         self.next += 1;
-        let i = self.next as usize;
-        let len = 200 + i * 977 % 4000;
+        // those who come and go are short, so that all seats are taken all the time
+        let (most_tokens, max_tokens) = match self.company {
+            Company::Others => (200, 64 + self.next * 31 % 256),
+            _ => (4000, 1 << 16),
+        };
         Request {
-            tokens: self.tokens(len),
-            max_tokens: 64 + i * 31 % 256,
+            tokens: self.tokens(200 + self.next * 977 % most_tokens),
+            max_tokens,
             ..Request::default()
         }
     }
 
+    fn prompt(&mut self) -> Request {
+        self.next += 1;
+        Request {
+            tokens: self.tokens(60_000),
+            max_tokens: 1,
+            ..Request::default()
+        }
+    }
+
+    /// Of the request that is next: no two begin alike.
     fn tokens(&self, len: usize) -> Vec<u32> {
-        let of = |j: usize| (self.next as u32).wrapping_mul(7919) + j as u32 * 31;
-        (0..len).map(|j| of(j) % self.vocab).collect()
+        let of = |j: usize| (self.next * 7919 + j * 31) % 50_000;
+        (0..len).map(|j| of(j) as u32).collect()
     }
 }
 
-fn measure(running: usize, prompt: bool) -> Times {
+fn measure(running: usize, company: Company) -> Times {
     let limits = Limits {
-        max_batched_tokens: running + 512,
+        // everybody's prompt in a step, so that all begin at once
+        max_batched_tokens: (running + 1) * 4300,
         max_running: running + 1,
         max_model_len: 1 << 17,
-        max_waiting: 2 * running + 2,
+        max_waiting: running + 1,
     };
-    let pages = (running + 1) * 300 + (1 << 13) + SLAB_PAGES;
+    let pages = (running + 1) * 500 + (1 << 13) + SLAB_PAGES;
     let pages = Pages::new(PageGeometry::new(pages, SLAB_PAGES), true);
     let mut scheduler = Scheduler::new(limits, pages, b"bench");
-    let mut clients = Clients {
-        next: 0,
-        vocab: 50_000,
-    };
+    let mut clients = Clients { next: 0, company };
     for _ in 0..running {
         scheduler.submit(clients.request()).expect("room for all");
     }
-    while scheduler.running().filter(|s| s.gap() == 1).count() < running {
-        step(&mut scheduler, &mut clients, usize::MAX);
-    }
+    step(&mut scheduler, usize::MAX);
+    let decodes = scheduler.running().filter(|s| s.gap() == 1).count();
+    assert_eq!(decodes, running, "all have begun");
     let mut times = Times {
         running,
-        prompt,
+        company,
         total: Vec::new(),
         plan: Vec::new(),
         commit: Vec::new(),
         mean_pages: 0.0,
     };
+    let prompt_tokens = if company == Company::Others { 1024 } else { 48 };
     let mut pages = 0;
-    let mut long = None;
     for i in 0..WARM_UP + STEPS {
-        if prompt && long.is_none_or(|id| scheduler.counts(id).is_none()) {
-            clients.next += 1;
-            let request = Request {
-                tokens: clients.tokens(60_000),
-                max_tokens: 1,
-                ..Request::default()
-            };
-            long = Some(scheduler.submit(request).expect("room for one more"));
+        while scheduler.queue_lens().0 + scheduler.queue_lens().1 < running {
+            scheduler.submit(clients.request()).expect("somebody ended");
         }
-        let (plan, commit) = step(&mut scheduler, &mut clients, 48);
+        if company == Company::Prompt && scheduler.queue_lens() == (running, 0) {
+            scheduler
+                .submit(clients.prompt())
+                .expect("room for one more");
+        }
+        let (plan, commit) = step(&mut scheduler, prompt_tokens);
         if i >= WARM_UP {
             times.plan.push(plan);
             times.commit.push(commit);
@@ -148,8 +181,8 @@ fn measure(running: usize, prompt: bool) -> Times {
     times
 }
 
-/// Microseconds of plan and commit. Who ended is followed by another, outside of the time.
-fn step(scheduler: &mut Scheduler, clients: &mut Clients, prompt_tokens: usize) -> (f64, f64) {
+/// Microseconds of plan and commit.
+fn step(scheduler: &mut Scheduler, prompt_tokens: usize) -> (f64, f64) {
     let start = Instant::now();
     let plan = scheduler.plan_step(prompt_tokens);
     let planned = start.elapsed();
@@ -162,16 +195,8 @@ fn step(scheduler: &mut Scheduler, clients: &mut Clients, prompt_tokens: usize) 
     let start = Instant::now();
     let events = scheduler.commit_step(&plan, sampled);
     let committed = start.elapsed();
-    let ended = |event: &&Event| matches!(event, Event::Finished { .. });
-    for _ in events.iter().filter(ended) {
-        // the last place is the long prompt's
-        if scheduler.running().count() + scheduler.waiting().count()
-            < scheduler.limits().max_running - 1
-        {
-            scheduler.submit(clients.request()).expect("somebody ended");
-        }
-    }
-    let us = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+    drop(events);
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
     (us(planned), us(committed))
 }
 
@@ -185,7 +210,7 @@ fn print_row(times: &Times) {
     println!(
         "{:>8} {:>8} {:>12.0} {:>9.1} {:>9.1} {:>9.1} {:>9.1} {:>10.1}",
         times.running,
-        if times.prompt { "beside" } else { "none" },
+        times.company.name(),
         times.mean_pages,
         quantile(&times.total, 0.5),
         quantile(&times.total, 0.99),
@@ -198,7 +223,7 @@ fn print_row(times: &Times) {
 fn row(times: &Times) -> Value {
     json!({
         "running": times.running,
-        "prompt": times.prompt,
+        "company": times.company.name(),
         "steps": STEPS,
         "mean_pages": times.mean_pages,
         "p50_us": quantile(&times.total, 0.5),

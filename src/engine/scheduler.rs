@@ -208,7 +208,7 @@ impl Scheduler {
     /// # Panics
     /// When they are more or fewer, or when the plan is not the last one.
     pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Sampled>) -> Vec<Event> {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(sampled.len());
         let mut sampled = sampled.into_iter();
         for chunk in &plan.chunks {
             let sequence = self
@@ -224,14 +224,15 @@ impl Scheduler {
             let computed = sequence.num_computed;
             self.pages
                 .publish(&mut sequence.chain, tokens, computed, table);
-            let drawers = if chunk.draws > 1 {
-                self.begin_siblings(chunk.id)
-            } else {
-                vec![chunk.id; chunk.draws]
-            };
-            for id in drawers {
-                let drawn = sampled.next().expect("a token for everyone who draws");
-                self.append(id, drawn, &mut events);
+            let mut draw = || sampled.next().expect("a token for everyone who draws");
+            match chunk.draws {
+                0 => {}
+                1 => self.append(chunk.id, draw(), &mut events),
+                _ => {
+                    for id in self.begin_siblings(chunk.id) {
+                        self.append(id, draw(), &mut events);
+                    }
+                }
             }
             if planted(Fault::ForgetSibling) && chunk.draws > 1 {
                 sampled.next();
