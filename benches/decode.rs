@@ -4,9 +4,11 @@
 //!
 //! - `throughput`: tokens a second of 1, 2, 4, 8 and 16 requests together, and how many times that of one;
 //! - `stall`: how long four who decode wait for a token while a prompt of 2,000 tokens is computed, and when
-//!   that has its first token, with a limit of 150 ms and without;
+//!   that has its first token, without a limit and with one of 150 ms;
 //! - `prefix`: the first token of a second question on a document, computed before and found again, the
 //!   document being 2,000 tokens for the model and 8,000 for a small one with seeded weights.
+//!
+//! `--max-itl MS` is another limit: on a busy machine 150 ms may be less than decoding alone takes.
 //!
 //! The model is the GGUF file that `NELUMBO_TEST_MODEL` names. Times are wall clock; on a software adapter
 //! rows of `throughput` have the process's CPU time over the number of cores besides, since other programs
@@ -29,8 +31,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The longest that somebody who decodes should wait.
-const MAX_ITL: Duration = Duration::from_millis(150);
+/// The longest that somebody who decodes should wait, in milliseconds.
+const MAX_ITL: u64 = 150;
 /// Who decodes while a prompt is computed.
 const STREAMS: usize = 4;
 /// Steps timed for a number of requests.
@@ -44,7 +46,7 @@ struct Report {
 }
 
 fn main() -> Result<(), Error> {
-    let (names, as_json) = arguments();
+    let (names, as_json, max_itl) = arguments();
     let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
     let Some(path) = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from) else {
         println!("NELUMBO_TEST_MODEL names no model: nothing is measured");
@@ -67,7 +69,7 @@ fn main() -> Result<(), Error> {
         throughput(&mut engine, &mut report)?;
     }
     if wanted("stall") {
-        stall(&mut engine, &mut report)?;
+        stall(&mut engine, max_itl, &mut report)?;
     }
     if wanted("prefix") {
         prefix(&mut engine, "model", 2000, &mut report)?;
@@ -79,18 +81,22 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// The names, and whether JSON is asked for; cargo's own arguments are passed over.
-fn arguments() -> (Vec<String>, bool) {
-    let (mut names, mut as_json) = (Vec::new(), false);
+/// The names, whether JSON is asked for, and the limit; cargo's own arguments are passed over.
+fn arguments() -> (Vec<String>, bool, u64) {
+    let (mut names, mut as_json, mut max_itl) = (Vec::new(), false, MAX_ITL);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "-o" => as_json = words.next().is_some_and(|format| format == "json"),
+            "--max-itl" => {
+                let ms = words.next().and_then(|ms| ms.parse().ok());
+                max_itl = ms.expect("--max-itl takes milliseconds");
+            }
             word if !word.starts_with('-') => names.push(word.to_owned()),
             _ => {}
         }
     }
-    (names, as_json)
+    (names, as_json, max_itl)
 }
 
 impl Report {
@@ -243,27 +249,25 @@ struct Stall {
     idle_gap: f64,
 }
 
-fn stall(engine: &mut EngineCore, report: &mut Report) -> Result<(), Error> {
+fn stall(engine: &mut EngineCore, max_itl: u64, report: &mut Report) -> Result<(), Error> {
     const PROMPT: usize = 2000;
     report.line(&format!(
         "\nstall: {STREAMS} decode while a prompt of {PROMPT} tokens is computed"
     ));
     report.line("limit ms  p50 ms  p99 ms  max ms  alone ms  steps  first token s  times without");
-    let runs = [(Some(MAX_ITL), 1), (None, 2), (Some(MAX_ITL), 3)];
-    let mut results = Vec::new();
-    for (limit, seed) in runs {
-        engine.set_max_itl(limit);
-        results.push((limit, stall_once(engine, PROMPT, 1000 * seed)?));
-    }
-    engine.set_max_itl(None);
-    let without = results[1].1.first_token;
-    for (limit, stall) in &results {
+    let mut without = 0.0;
+    // without a limit first; then as an engine that knows what steps cost, twice
+    for (limit, seed) in [(None, 1), (Some(max_itl), 2), (Some(max_itl), 3)] {
+        engine.set_max_itl(limit.map(Duration::from_millis));
+        let stall = stall_once(engine, PROMPT, 1000 * seed)?;
+        if limit.is_none() {
+            without = stall.first_token;
+        }
         let (p50, p99) = (quantile(&stall.gaps, 0.5), quantile(&stall.gaps, 0.99));
         let most = quantile(&stall.gaps, 1.0);
-        let limit_ms = limit.map(|limit| limit.as_millis() as u64);
         report.line(&format!(
             "{:>8} {:>7.0} {:>7.0} {:>7.0} {:>9.0} {:>6} {:>14.2} {:>14.2}",
-            limit_ms.map_or("none".to_owned(), |ms| ms.to_string()),
+            limit.map_or("none".to_owned(), |ms| ms.to_string()),
             p50 * 1e3,
             p99 * 1e3,
             most * 1e3,
@@ -274,7 +278,7 @@ fn stall(engine: &mut EngineCore, report: &mut Report) -> Result<(), Error> {
         ));
         report.row(json!({
             "test": "stall",
-            "max_itl_ms": limit_ms,
+            "max_itl_ms": limit,
             "streams": STREAMS,
             "prompt_tokens": PROMPT,
             "steps": stall.steps,
@@ -286,7 +290,8 @@ fn stall(engine: &mut EngineCore, report: &mut Report) -> Result<(), Error> {
             "times_without_limit": stall.first_token / without,
         }));
     }
-    report.line("targets: p99 within 225 ms, first token within 2 times that without a limit");
+    engine.set_max_itl(None);
+    report.line("targets: p99 within 1.5 times the limit, first token within 2 times that without");
     Ok(())
 }
 
