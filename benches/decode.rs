@@ -5,12 +5,14 @@
 //! - `throughput`: tokens a second of 1, 2, 4, 8 and 16 requests together, and how many times that of one;
 //! - `stall`: how long four who decode wait for a token while a prompt of 2,000 tokens is computed, and when
 //!   that has its first token, without a limit and with one of 150 ms;
-//! - `prefix`: the first token of a second question on a document, computed before and found again, the
-//!   document being 2,000 tokens for the model and 8,000 for a small one with seeded weights.
+//! - `prefix`: the first token of a second question on a document of 2,000 tokens, computed before and found
+//!   again;
+//! - `stall-small`, `prefix-small`: the same on a small model with seeded weights, with a tenth of the limit and
+//!   8,000 tokens.
 //!
 //! `--max-itl MS` is another limit: on a busy machine 150 ms may be less than decoding alone takes.
 //!
-//! The model is the GGUF file that `NELUMBO_TEST_MODEL` names. Times are wall clock; on a software adapter
+//! The other model is the GGUF file that `NELUMBO_TEST_MODEL` names. Times are wall clock; on a software adapter
 //! rows of `throughput` have the process's CPU time over the number of cores besides, since other programs
 //! take the device away. `-o json` prints an array of rows instead of tables. `NELUMBO_UNCHECKED=1` leaves
 //! bounds checks out.
@@ -42,16 +44,13 @@ const STEPS: usize = 24;
 struct Report {
     as_json: bool,
     rows: Vec<Value>,
-    adapter: Value,
+    /// Model, adapter and program, for each row.
+    about: Value,
 }
 
 fn main() -> Result<(), Error> {
     let (names, as_json, max_itl) = arguments();
     let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
-    let Some(path) = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from) else {
-        println!("NELUMBO_TEST_MODEL names no model: nothing is measured");
-        return Ok(());
-    };
     let options = LoadOptions {
         open: OpenOptions {
             checked: std::env::var_os("NELUMBO_UNCHECKED").is_none(),
@@ -59,23 +58,45 @@ fn main() -> Result<(), Error> {
         },
         ctx_size: Some(4608),
         max_running: 16,
-        autotune: true,
         ..LoadOptions::default()
     };
-    let model = Model::load(&path, &options, &mut |_, _| ())?;
-    let mut engine = EngineCore::new(model.decoder)?;
-    let mut report = Report::new(&engine, as_json);
-    if wanted("throughput") {
-        throughput(&mut engine, &mut report)?;
+    let mut report = Report {
+        as_json,
+        rows: Vec::new(),
+        about: Value::Null,
+    };
+    if ["throughput", "stall", "prefix"].into_iter().any(wanted) {
+        match std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from) {
+            None => report.line("NELUMBO_TEST_MODEL names no model: left out"),
+            Some(path) => {
+                let options = LoadOptions {
+                    autotune: true,
+                    ..options.clone()
+                };
+                let model = Model::load(&path, &options, &mut |_, _| ())?;
+                let mut engine = EngineCore::new(model.decoder)?;
+                report.begin("model", &engine);
+                if wanted("throughput") {
+                    throughput(&mut engine, &mut report)?;
+                }
+                if wanted("stall") {
+                    stall(&mut engine, max_itl, &mut report)?;
+                }
+                if wanted("prefix") {
+                    prefix(&mut engine, 2000, &mut report)?;
+                }
+            }
+        }
     }
-    if wanted("stall") {
-        stall(&mut engine, max_itl, &mut report)?;
-    }
-    if wanted("prefix") {
-        prefix(&mut engine, "model", 2000, &mut report)?;
-        drop(engine);
-        let mut small = small_engine(&options, 8000)?;
-        prefix(&mut small, "small", 8000, &mut report)?;
+    if wanted("stall-small") || wanted("prefix-small") {
+        let mut engine = small_engine(&options, 8000)?;
+        report.begin("small", &engine);
+        if wanted("stall-small") {
+            stall(&mut engine, max_itl / 10, &mut report)?;
+        }
+        if wanted("prefix-small") {
+            prefix(&mut engine, 8000, &mut report)?;
+        }
     }
     report.end();
     Ok(())
@@ -100,36 +121,34 @@ fn arguments() -> (Vec<String>, bool, u64) {
 }
 
 impl Report {
-    fn new(engine: &EngineCore, as_json: bool) -> Report {
+    /// What follows is about this model.
+    fn begin(&mut self, model: &str, engine: &EngineCore) {
         let (decoder, gpu) = (engine.decoder(), engine.decoder().gpu());
         let adapter = gpu.report();
         let commit = commit::head(Path::new(env!("CARGO_MANIFEST_DIR"))).commit;
-        if !as_json {
-            println!(
-                "{} ({}, {} {}), commit {commit}",
-                adapter.name, adapter.backend, adapter.driver, adapter.driver_info
-            );
-            let (tuning, most) = (decoder.tuning().describe(), decoder.max_batched_tokens());
-            let checked = if gpu.checked() {
-                "checked"
-            } else {
-                "unchecked"
-            };
-            println!("{tuning}, {checked}, up to {most} tokens a step");
-        }
-        Report {
-            as_json,
-            rows: Vec::new(),
-            adapter: json!({
-                "tuning": decoder.tuning().describe(),
-                "max_batched_tokens": decoder.max_batched_tokens(),
-                "checked": gpu.checked(),
-                "adapter": adapter.name,
-                "backend": adapter.backend.name(),
-                "driver": format!("{} {}", adapter.driver, adapter.driver_info).trim(),
-                "commit": commit,
-            }),
-        }
+        let (tuning, most) = (decoder.tuning().describe(), decoder.max_batched_tokens());
+        let checked = if gpu.checked() {
+            "checked"
+        } else {
+            "unchecked"
+        };
+        self.line(&format!(
+            "{} ({}, {} {}), commit {commit}",
+            adapter.name, adapter.backend, adapter.driver, adapter.driver_info
+        ));
+        self.line(&format!(
+            "{model}: {tuning}, {checked}, up to {most} tokens a step"
+        ));
+        self.about = json!({
+            "model": model,
+            "tuning": tuning,
+            "max_batched_tokens": most,
+            "checked": gpu.checked(),
+            "adapter": adapter.name,
+            "backend": adapter.backend.name(),
+            "driver": format!("{} {}", adapter.driver, adapter.driver_info).trim(),
+            "commit": commit,
+        });
     }
 
     fn line(&self, text: &str) {
@@ -139,8 +158,8 @@ impl Report {
     }
 
     fn row(&mut self, mut row: Value) {
-        if let (Value::Object(row), Value::Object(adapter)) = (&mut row, &self.adapter) {
-            row.extend(adapter.clone());
+        if let (Value::Object(row), Value::Object(about)) = (&mut row, &self.about) {
+            row.extend(about.clone());
         }
         self.rows.push(row);
     }
@@ -306,7 +325,7 @@ fn stall_once(engine: &mut EngineCore, prompt: usize, seed: u64) -> Result<Stall
     let vocab = engine.decoder().config().vocab_size;
     let start = Instant::now();
     let long = engine.submit(request(seed + 500, prompt, 8, vocab))?;
-    let mut last = vec![start; STREAMS];
+    let mut last = [start; STREAMS];
     let (mut gaps, mut steps, mut done) = (Vec::new(), 0, false);
     while !done {
         let events = engine.step()?;
@@ -344,7 +363,6 @@ fn small_engine(options: &LoadOptions, tokens: usize) -> Result<EngineCore, Erro
     let checkpoint = synthetic::checkpoint(&config, 7)?;
     let options = LoadOptions {
         ctx_size: Some(tokens + 256),
-        autotune: false,
         ..options.clone()
     };
     let names = &synthetic::NAMES;
@@ -365,12 +383,7 @@ struct Answer {
     first_token: f64,
 }
 
-fn prefix(
-    engine: &mut EngineCore,
-    model: &str,
-    document: usize,
-    report: &mut Report,
-) -> Result<(), Error> {
+fn prefix(engine: &mut EngineCore, document: usize, report: &mut Report) -> Result<(), Error> {
     const QUESTION: usize = 20;
     let vocab = engine.decoder().config().vocab_size;
     let document = request(1, document, 8, vocab);
@@ -391,7 +404,7 @@ fn prefix(
     let same = cold.tokens == warm.tokens && cold.top_logprobs == warm.top_logprobs;
     let times = cold.first_token / warm.first_token;
     report.line(&format!(
-        "\nprefix, {model}: {} of {tokens} tokens found ({:.1} %), first token {:.1} ms, cold {:.1} ms, {times:.1} \
+        "\nprefix: {} of {tokens} tokens found ({:.1} %), first token {:.1} ms, cold {:.1} ms, {times:.1} \
          times; {} bits",
         warm.cached,
         share * 100.0,
@@ -401,7 +414,6 @@ fn prefix(
     ));
     report.row(json!({
         "test": "prefix",
-        "model": model,
         "prompt_tokens": tokens,
         "cached_tokens": warm.cached,
         "cold_cached_tokens": cold.cached,

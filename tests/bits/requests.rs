@@ -2,7 +2,7 @@
 
 use super::common::{answer, bits, decoder, engine, gpu, request, tokens};
 use super::options;
-use nelumbo::engine::{Event, Sampling};
+use nelumbo::engine::{EngineCore, Event, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::kv::{KvFormat, PAGE_SIZE};
 use nelumbo::model::step::{HeadRows, Span};
@@ -44,15 +44,15 @@ fn a_limit_on_waiting_changes_steps_and_no_bit() {
     let mut engine = engine(&gpu, &config, &options("q8", KvFormat::F16));
     let mut together = |limit, salt: &[u8]| {
         engine.set_max_itl(limit);
-        let mut ask = |seed, len, max_tokens| {
+        let ask = |engine: &mut EngineCore, seed, len, max_tokens| {
             let tokens = tokens(seed, len, config.vocab_size);
             let mut request = request(&tokens, max_tokens, Sampling::default());
             (request.cache_salt, request.logprobs) = (salt.to_vec(), 3);
             engine.submit(request).unwrap()
         };
-        let ids = [ask(21, 9, 60), ask(22, 400, 5)];
         let (mut drawn, mut steps) = ([Vec::new(), Vec::new()], 0);
-        while engine.counts(ids[1]).is_some() {
+        let mut ids = vec![ask(&mut engine, 21, 9, 60)];
+        while ids.len() == 1 || engine.counts(ids[1]).is_some() {
             for event in engine.step().unwrap() {
                 if let Event::Token {
                     id,
@@ -60,12 +60,16 @@ fn a_limit_on_waiting_changes_steps_and_no_bit() {
                     top_logprobs,
                 } = event
                 {
-                    let of = usize::from(id == ids[1]);
+                    let of = usize::from(id != ids[0]);
                     drawn[of].push((token, top_logprobs));
                 }
             }
             engine.check();
             steps += 1;
+            if steps == 2 {
+                // beside somebody who decodes
+                ids.push(ask(&mut engine, 22, 400, 5));
+            }
         }
         engine.cancel(ids[0]);
         assert!(engine.is_idle());
@@ -74,7 +78,7 @@ fn a_limit_on_waiting_changes_steps_and_no_bit() {
     // no step takes so little time: the prompt goes on by what is left to it in any case
     let (paced, many) = together(Some(Duration::from_nanos(1)), b"a");
     let (free, few) = together(None, b"b");
-    assert!(many > few + 5, "{many} steps, {few} without a limit");
+    assert!(many >= few + 3, "{many} steps, {few} without a limit");
     assert_eq!(paced[1], free[1]);
     let common = paced[0].len().min(free[0].len());
     assert!(common >= few - 1);
