@@ -19,6 +19,8 @@ const RANKS: &[&[&str]] = &[
 const PURE: &[&str] = &[
     "src/engine/scheduler.rs",
     "src/engine/plan.rs",
+    "src/engine/pace.rs",
+    "src/engine/pacer.rs",
     "src/engine/sequence.rs",
     "src/engine/request.rs",
     "src/engine/batch.rs",
@@ -26,6 +28,7 @@ const PURE: &[&str] = &[
     "src/kv/prefix.rs",
     "src/kv/pages.rs",
     "src/model/step.rs",
+    "src/model/submits.rs",
     "src/model/tune/search.rs",
 ];
 

@@ -13,6 +13,8 @@ pub struct Batch<'a> {
     pub spans: Vec<Span<'a>>,
     /// One for each row of logits, in the order of the spans that have one.
     pub rows: Vec<Row<'a>>,
+    /// Seconds that it will take, where somebody knows.
+    pub expected_seconds: Option<f64>,
 }
 
 /// A row of logits and what becomes of it.
@@ -36,6 +38,7 @@ impl<'a> Batch<'a> {
             copies: &plan.copies,
             spans: Vec::with_capacity(plan.chunks.len()),
             rows: Vec::new(),
+            expected_seconds: None,
         };
         for chunk in &plan.chunks {
             let sequence = scheduler.sequence(chunk.id);

@@ -3,6 +3,8 @@
 use super::batch::Batch;
 use super::ledger::Moment;
 use super::options::EngineOptions;
+use super::pace::Load;
+use super::pacer::Pacer;
 use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
@@ -10,11 +12,13 @@ use super::sequence::Counts;
 use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
+use std::time::{Duration, Instant};
 
 /// A decoder, the requests for it, and the pages they own.
 pub struct EngineCore {
     pub(super) scheduler: Scheduler,
     pub(super) runner: Runner,
+    pacer: Pacer,
 }
 
 impl EngineCore {
@@ -40,15 +44,26 @@ impl EngineCore {
         // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
         // are all that tells them apart
         let (pages, model) = (Pages::new(decoder.kv().geometry(), true), b"");
-        Ok(EngineCore {
+        let mut core = EngineCore {
             scheduler: Scheduler::new(limits, pages, model),
+            pacer: Pacer::new(!decoder.gpu().is_software()),
             runner: Runner::warm(decoder)?,
-        })
+        };
+        core.set_max_itl(options.max_itl);
+        Ok(core)
     }
 
     /// The decoder, for its sizes and its device.
     pub fn decoder(&self) -> &Decoder {
         self.runner.decoder()
+    }
+
+    /// How long somebody who decodes should wait for the next token at most, while others' prompts are
+    /// computed: their steps become so short, by what steps took so far. `None`, as in the beginning:
+    /// steps are as long as they may be.
+    pub fn set_max_itl(&mut self, limit: Option<Duration>) {
+        self.pacer
+            .set_max_itl(limit.map(|limit| limit.as_secs_f64()));
     }
 
     /// Bytes on the device beside the decoder's weights, cache and scratch.
@@ -110,15 +125,24 @@ impl EngineCore {
 
     /// A step that somebody takes the time of.
     pub(super) fn step_watched(&mut self, watch: &mut dyn FnMut(Moment)) -> Result<Vec<Event>> {
-        let plan = self.scheduler.plan_step(usize::MAX);
+        let config = self.runner.decoder().config();
+        let prompt_tokens = self.pacer.bound(&mut self.scheduler, config);
+        let plan = self.scheduler.plan_step(prompt_tokens);
         watch(Moment::Planned(&plan, &self.scheduler));
         if plan.is_empty() {
             return Ok(Vec::new());
         }
-        let batch = Batch::from_plan(&plan, &self.scheduler);
+        let load = Load::of(&plan.chunks);
+        let mut batch = Batch::from_plan(&plan, &self.scheduler);
+        batch.expected_seconds = self.pacer.expected(&load);
+        // a browser has another clock; there steps stay as they are
+        let start = (!cfg!(target_family = "wasm")).then(Instant::now);
         match self.runner.execute(&batch) {
             Ok(sampled) => {
                 watch(Moment::Computed);
+                if let Some(start) = start {
+                    self.pacer.learn(&load, start.elapsed().as_secs_f64());
+                }
                 Ok(self.scheduler.commit_step(&plan, sampled))
             }
             Err(Error::DeviceLost { reason }) => self.recover(&reason),

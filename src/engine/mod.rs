@@ -11,6 +11,8 @@ pub mod evaluate;
 mod handle;
 mod ledger;
 mod options;
+pub mod pace;
+pub mod pacer;
 mod page_map;
 pub mod plan;
 mod recovery;

@@ -7,10 +7,10 @@
 
 use super::request::RequestId;
 use super::scheduler::Scheduler;
-use super::sequence::Rank;
+use super::sequence::{Rank, Sequence};
 use crate::kv::pages::PageCopy;
 use crate::kv::prefix::Chain;
-use crate::kv::{PAGE_SIZE, PageId, SPLIT_PAGES, pages_for};
+use crate::kv::{PAGE_SIZE, PageId, Pages, SPLIT_PAGES, pages_for};
 use crate::planted::{Fault, planted};
 
 /// After so many preemptions others are preempted instead, where there are any.
@@ -60,16 +60,15 @@ impl Scheduler {
         let mut plan = StepPlan::default();
         self.make_way(&mut plan);
         let made_way = plan.preempted.len();
-        let mut budget = self.limits().max_batched_tokens;
-        self.plan_decodes(&mut plan, &mut budget);
+        let mut budget = self.step_tokens;
+        let prompts = self.plan_decodes(&mut plan, &mut budget);
         if !plan.is_empty() {
             budget = budget.min(prompt_tokens.max(1));
         }
-        for rank in self.running_ranks() {
-            let sequence = &self.sequences[&self.running[&rank]];
-            if sequence.gap() > 1 {
-                let (id, start, end) = (sequence.id, sequence.num_computed, sequence.tokens.len());
-                self.push_chunk(&mut plan, id, start, end.min(start + budget), &mut budget);
+        for (rank, id) in prompts {
+            if plan.preempted.is_empty() || self.running.contains_key(&rank) {
+                let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+                push_chunk(&mut plan, sequence, &mut self.pages, &mut budget);
             }
         }
         // pages that somebody who runs was in need of are not for others
@@ -79,68 +78,42 @@ impl Scheduler {
         plan
     }
 
-    fn running_ranks(&self) -> Vec<Rank> {
-        self.running.keys().copied().collect()
+    /// From now on a step has at most `tokens` tokens, whoever waits for it; as many as can run at least, and
+    /// no more than it may have at all.
+    pub fn bound_steps(&mut self, tokens: usize) {
+        let limits = *self.limits();
+        self.step_tokens = tokens.clamp(limits.max_running, limits.max_batched_tokens);
     }
 
-    /// Whoever has been computed up to the last token gets another, oldest first.
-    fn plan_decodes(&mut self, plan: &mut StepPlan, budget: &mut usize) {
-        for rank in self.running_ranks() {
-            let Some(&id) = self.running.get(&rank) else {
+    /// Whoever has been computed up to the last token gets another, oldest first. Returns the others.
+    fn plan_decodes(&mut self, plan: &mut StepPlan, budget: &mut usize) -> Vec<(Rank, RequestId)> {
+        let running = self.running.iter().map(|(&rank, &id)| (rank, id));
+        let mut prompts = Vec::new();
+        for (rank, id) in running.collect::<Vec<_>>() {
+            if !plan.preempted.is_empty() && !self.running.contains_key(&rank) {
                 continue; // preempted for somebody older
-            };
-            let (start, end) = (
-                self.sequences[&id].num_computed,
-                self.sequences[&id].tokens.len(),
-            );
-            if end - start > 1 {
-                continue;
             }
-            while !self.reserve(id, end, plan) {
+            // this runs for everybody in each step: a look-up each, as long as pages are there
+            loop {
+                let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+                let (start, end) = (sequence.num_computed, sequence.tokens.len());
+                if end - start > 1 {
+                    prompts.push((rank, id));
+                    break;
+                }
+                let (table, copies) = (&mut sequence.pages, &mut plan.copies);
+                if self.pages.reserve(table, start, end, copies) {
+                    push_chunk(plan, sequence, &mut self.pages, budget);
+                    break;
+                }
                 let victim = self.victim(rank, start);
                 self.preempt(victim, plan);
                 if victim == id {
                     break;
                 }
             }
-            if self.running.contains_key(&rank) {
-                self.push_chunk(plan, id, start, end, budget);
-            }
         }
-    }
-
-    fn reserve(&mut self, id: RequestId, end: usize, plan: &mut StepPlan) -> bool {
-        let sequence = self.sequences.get_mut(&id).expect("a running sequence");
-        let (start, table) = (sequence.num_computed, &mut sequence.pages);
-        self.pages.reserve(table, start, end, &mut plan.copies)
-    }
-
-    fn push_chunk(
-        &mut self,
-        plan: &mut StepPlan,
-        id: RequestId,
-        start: usize,
-        end: usize,
-        budget: &mut usize,
-    ) {
-        if end == start {
-            return; // nothing of the budget is left
-        }
-        let sequence = &self.sequences[&id];
-        let is_last = end == sequence.tokens.len();
-        let (len, draws) = (end - start, usize::from(is_last) * sequence.width());
-        *budget -= len;
-        plan.chunks.push(Chunk {
-            id,
-            start,
-            len,
-            draws,
-        });
-        if planted(Fault::PublishEarly) {
-            let sequence = self.sequences.get_mut(&id).expect("as above");
-            let (tokens, table) = (&sequence.tokens, &sequence.pages);
-            self.pages.publish(&mut sequence.chain, tokens, end, table);
-        }
+        prompts
     }
 
     /// Who gives its pages up for `needy`: the youngest that is not older, and has not done so too
@@ -212,6 +185,9 @@ impl Scheduler {
     }
 
     fn has_seats(&self, id: RequestId) -> bool {
+        if self.running.len() >= self.limits().max_running {
+            return false; // as in most steps while somebody waits
+        }
         let own = &self.sequences[&id];
         let (mut seats, mut suspected) = (own.width(), own.is_suspect());
         for sequence in self.running() {
@@ -241,8 +217,7 @@ impl Scheduler {
             if !std::mem::replace(&mut sequence.admitted, true) {
                 sequence.counts.cached_tokens = computed;
             }
-            let (start, end) = (sequence.num_computed, sequence.tokens.len());
-            self.push_chunk(plan, id, start, end.min(start + *budget), budget);
+            push_chunk(plan, sequence, &mut self.pages, budget);
         }
     }
 
@@ -272,5 +247,27 @@ impl Scheduler {
             let whole = (found - 1) / SPLIT_PAGES * SPLIT_PAGES;
             known = &sequence.tokens[..whole * PAGE_SIZE + 1];
         }
+    }
+}
+
+/// As much of `sequence` as is left to compute and the budget allows.
+fn push_chunk(plan: &mut StepPlan, sequence: &mut Sequence, pages: &mut Pages, budget: &mut usize) {
+    let start = sequence.num_computed;
+    let end = sequence.tokens.len().min(start + *budget);
+    if end == start {
+        return; // nothing of the budget is left
+    }
+    let is_last = end == sequence.tokens.len();
+    let (len, draws) = (end - start, usize::from(is_last) * sequence.width());
+    *budget -= len;
+    plan.chunks.push(Chunk {
+        id: sequence.id,
+        start,
+        len,
+        draws,
+    });
+    if planted(Fault::PublishEarly) {
+        let (tokens, table) = (&sequence.tokens, &sequence.pages);
+        pages.publish(&mut sequence.chain, tokens, end, table);
     }
 }

@@ -125,6 +125,7 @@ impl Runner {
             copies: &[],
             spans: vec![span],
             rows: vec![row],
+            expected_seconds: None,
         };
         match self.execute(&batch)?[..] {
             [None] => Err(Failure::NotNumbers.into()),
@@ -145,6 +146,7 @@ impl Runner {
             batch.rows.len(),
             "a row of logits for each token that is drawn"
         );
+        step.expected_seconds = batch.expected_seconds;
         let plan = SamplingPlan::new(&batch.rows, &mut step);
         for &(from, to) in batch.copies {
             self.decoder.copy_page(from, to);

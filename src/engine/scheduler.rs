@@ -42,6 +42,8 @@ pub struct Sampled {
 /// All requests, and the pages they own.
 pub struct Scheduler {
     limits: Limits,
+    /// Tokens of a step for the time being.
+    pub(super) step_tokens: usize,
     pub(super) pages: Pages,
     /// What keys and values depend on beside tokens; see [`PrefixKey::root`].
     model: Vec<u8>,
@@ -69,6 +71,7 @@ impl Scheduler {
         );
         Scheduler {
             limits,
+            step_tokens: max_batched_tokens,
             pages,
             model: model.to_owned(),
             sequences: BTreeMap::new(),
@@ -207,7 +210,7 @@ impl Scheduler {
     /// # Panics
     /// When they are more or fewer, or when the plan is not the last one.
     pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Option<Sampled>>) -> Vec<Event> {
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(sampled.len());
         let mut sampled = sampled.into_iter();
         for chunk in &plan.chunks {
             let sequence = self
@@ -223,16 +226,14 @@ impl Scheduler {
             let computed = sequence.num_computed;
             self.pages
                 .publish(&mut sequence.chain, tokens, computed, table);
-            let drawers = if chunk.draws > 1 {
-                self.begin_siblings(chunk.id)
-            } else {
-                vec![chunk.id; chunk.draws]
-            };
-            for id in drawers {
-                let drawn = sampled.next().expect("a token for everyone who draws");
-                match drawn {
-                    Some(drawn) => self.append(id, drawn, &mut events),
-                    None => events.push(self.fail(id)),
+            let mut draw = || sampled.next().expect("a token for everyone who draws");
+            match chunk.draws {
+                0 => {}
+                1 => self.append(chunk.id, draw(), &mut events),
+                _ => {
+                    for id in self.begin_siblings(chunk.id) {
+                        self.append(id, draw(), &mut events);
+                    }
                 }
             }
             if planted(Fault::ForgetSibling) && chunk.draws > 1 {
@@ -281,7 +282,11 @@ impl Scheduler {
         Event::Failed { id, failure }
     }
 
-    fn append(&mut self, id: RequestId, drawn: Sampled, events: &mut Vec<Event>) {
+    fn append(&mut self, id: RequestId, drawn: Option<Sampled>, events: &mut Vec<Event>) {
+        let Some(drawn) = drawn else {
+            events.push(self.fail(id));
+            return;
+        };
         let servable_len = self.servable_len();
         let sequence = self.sequences.get_mut(&id).expect("it draws");
         sequence.tokens.push(drawn.token);

@@ -111,6 +111,7 @@ impl Trial<'_> {
                 copies: &[],
                 spans: vec![span],
                 rows: is_last.then_some(row).into_iter().collect(),
+                expected_seconds: None,
             };
             drawn = self.engine.runner.execute(&batch)?.pop();
             self.len += chunk.len();

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Caps;
 use crate::gpu::adapter::{self, AdapterReport, Backend, DeviceType};
 use crate::gpu::cache_file::Store;
+use crate::gpu::counters::{CounterCells, Counters};
 use crate::gpu::enumerate;
 use crate::gpu::kept_file::Kept;
 use crate::gpu::kernel::Variant;
@@ -20,30 +21,6 @@ const MAX_BINDING_BYTES: u64 = 128 << 20;
 
 /// With less, small models no longer have room for a row of logits.
 const LEAST_BINDING_BYTES: u64 = 1 << 20;
-
-/// How often something was done since the device was opened. A decode step may only move `submits`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Buffers created.
-    pub buffers: u64,
-    /// Bytes of all buffers created.
-    pub buffer_bytes: u64,
-    /// Bind groups created.
-    pub bind_groups: u64,
-    /// Compute pipelines created.
-    pub pipelines: u64,
-    /// Command buffers submitted.
-    pub submits: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct CounterCells {
-    pub buffers: AtomicU64,
-    pub buffer_bytes: AtomicU64,
-    pub bind_groups: AtomicU64,
-    pub pipelines: AtomicU64,
-    pub submits: AtomicU64,
-}
 
 /// The first thing that went wrong on the device; everything after it is a consequence.
 type Fault = Arc<Mutex<Option<Error>>>;
@@ -214,14 +191,7 @@ impl Gpu {
 
     /// A snapshot of the counters.
     pub fn counters(&self) -> Counters {
-        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
-        Counters {
-            buffers: read(&self.counters.buffers),
-            buffer_bytes: read(&self.counters.buffer_bytes),
-            bind_groups: read(&self.counters.bind_groups),
-            pipelines: read(&self.counters.pipelines),
-            submits: read(&self.counters.submits),
-        }
+        self.counters.read()
     }
 
     /// A zeroed tensor with a buffer of its own.

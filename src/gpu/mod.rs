@@ -23,6 +23,7 @@
 pub mod adapter;
 pub mod cache_file;
 pub mod caps;
+mod counters;
 pub mod device;
 mod enumerate;
 pub mod kept_file;
@@ -39,7 +40,8 @@ pub mod transfer;
 pub use adapter::{AdapterReport, Backend, DeviceType, Selection};
 pub use cache_file::PipelineFolder;
 pub use caps::{Caps, Coop};
-pub use device::{Counters, Gpu};
+pub use counters::Counters;
+pub use device::Gpu;
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;

@@ -140,6 +140,7 @@ impl Recorder {
         self.gpu
             .queue
             .write_buffer(&tensor.buffer.raw, tensor.offset, bytes);
+        self.gpu.counters.writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records one dispatch of `workgroups`. `tensors` are named as in the WGSL and in its order.

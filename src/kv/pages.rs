@@ -86,7 +86,7 @@ impl Pages {
             None
         };
         let count = pages_for(end).saturating_sub(table.len());
-        let grown = self.pool.extend(table, count);
+        let grown = count == 0 || self.pool.extend(table, count);
         self.forget_evicted();
         if let Some((from, own)) = copy {
             if grown {

@@ -15,6 +15,7 @@ use super::origin::{Origin, Recipe};
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::step::{Span, Step};
+use super::submits;
 use super::tune::Tuned;
 use super::weights::ModelWeights;
 use crate::error::{Error, Result};
@@ -26,11 +27,6 @@ use crate::kernels::matmul_output::Out;
 use crate::kernels::{Tuning, attention_coop, embedding, gather_rows};
 use crate::kv::{KvCache, KvFormat, pages_for};
 use std::sync::Arc;
-
-/// Steps of more tokens than this are submitted in parts, so that no submit holds the device long.
-const WHOLE_SUBMIT_TOKENS: usize = 64;
-/// Layers of a part.
-const LAYERS_PER_SUBMIT: usize = 4;
 
 /// Sizes that are fixed when a model is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -258,10 +254,11 @@ impl Decoder {
             step,
             s,
         };
+        let layers_per_submit = submits::layers_per_submit(config.num_layers, step);
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
             pass.record(layer, kv.layer(index), next_norm);
-            if n > WHOLE_SUBMIT_TOKENS && (index + 1) % LAYERS_PER_SUBMIT == 0 {
+            if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
         }

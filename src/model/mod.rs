@@ -17,6 +17,7 @@ pub mod reference;
 pub mod rope;
 mod scratch;
 pub mod step;
+pub mod submits;
 pub mod synthetic;
 pub mod tensors;
 pub mod texts;

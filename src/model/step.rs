@@ -47,6 +47,10 @@ pub struct Step {
     pub head_rows: usize,
     /// Every token gets logits once, so that nothing has to be gathered.
     pub head_in_order: bool,
+    /// Tokens of the longest span.
+    pub longest_span: usize,
+    /// Seconds that the step will take, where somebody knows.
+    pub expected_seconds: Option<f64>,
     /// Who attends to what: rounds that share the partial results, one after another.
     pub attention: Vec<AttentionRound>,
 }
@@ -112,6 +116,8 @@ impl Step {
             head_rows_at,
             head_rows,
             head_in_order,
+            longest_span: spans.iter().map(|s| s.tokens.len()).max().unwrap_or(0),
+            expected_seconds: None,
             attention,
         }
     }

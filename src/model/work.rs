@@ -51,7 +51,7 @@ impl Run {
 
 impl Config {
     /// Weights of the matrices of one layer.
-    fn layer_params(&self) -> usize {
+    pub(super) fn layer_params(&self) -> usize {
         let attention = (self.qkv_rows() + self.q_width()) * self.hidden_size;
         attention + 3 * self.intermediate_size * self.hidden_size
     }

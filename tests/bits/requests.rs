@@ -1,11 +1,13 @@
 //! Requests one after another, and what a step of decoding may do.
 
-use super::common::{answer, engine, gpu, request, tokens};
+use super::common::{answer, bits, decoder, engine, gpu, request, tokens};
 use super::options;
-use nelumbo::engine::Sampling;
+use nelumbo::engine::{EngineCore, Event, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::kv::{KvFormat, PAGE_SIZE};
+use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, synthetic};
+use std::time::Duration;
 
 #[test]
 fn a_request_is_answered_the_same_alone_and_after_others() {
@@ -31,6 +33,93 @@ fn a_request_is_answered_the_same_alone_and_after_others() {
         );
     }
     assert_eq!(answer(&mut engine, ours), alone);
+}
+
+#[test]
+fn a_limit_on_waiting_changes_steps_and_no_bit() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    let mut engine = engine(&gpu, &config, &options("q8", KvFormat::F16));
+    let mut together = |limit, salt: &[u8]| {
+        engine.set_max_itl(limit);
+        let ask = |engine: &mut EngineCore, seed, len, max_tokens| {
+            let tokens = tokens(seed, len, config.vocab_size);
+            let mut request = request(&tokens, max_tokens, Sampling::default());
+            (request.cache_salt, request.logprobs) = (salt.to_vec(), 3);
+            engine.submit(request).unwrap()
+        };
+        let (mut drawn, mut steps) = ([Vec::new(), Vec::new()], 0);
+        let mut ids = vec![ask(&mut engine, 21, 9, 60)];
+        while ids.len() == 1 || engine.counts(ids[1]).is_some() {
+            for event in engine.step().unwrap() {
+                if let Event::Token {
+                    id,
+                    token,
+                    top_logprobs,
+                } = event
+                {
+                    let of = usize::from(id != ids[0]);
+                    drawn[of].push((token, top_logprobs));
+                }
+            }
+            engine.check();
+            steps += 1;
+            if steps == 2 {
+                // beside somebody who decodes
+                ids.push(ask(&mut engine, 22, 400, 5));
+            }
+        }
+        engine.cancel(ids[0]);
+        assert!(engine.is_idle());
+        (drawn, steps)
+    };
+    // no step takes so little time: the prompt goes on by what is left to it in any case
+    let (paced, many) = together(Some(Duration::from_nanos(1)), b"a");
+    let (free, few) = together(None, b"b");
+    assert!(many >= few + 3, "{many} steps, {few} without a limit");
+    assert_eq!(paced[1], free[1]);
+    let common = paced[0].len().min(free[0].len());
+    assert!(common >= few - 1);
+    assert_eq!(paced[0][..common], free[0][..common]);
+}
+
+#[test]
+fn parts_of_a_step_are_submitted_one_by_one_to_the_same_bits() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = Config {
+        num_layers: 6,
+        ..synthetic::tiny()
+    };
+    let mut decoder = decoder(&gpu, &config, &options("q8", KvFormat::F16));
+    let text = tokens(23, 70, config.vocab_size);
+    let mut run = |tokens: &[u32], expected_seconds| {
+        let span = Span {
+            tokens,
+            first_position: 0,
+            pages: &[0, 1, 2, 3, 4],
+            head_rows: HeadRows::Last(1),
+        };
+        let mut step = decoder.step(&[span]);
+        step.expected_seconds = expected_seconds;
+        let before = gpu.counters().submits;
+        decoder.record(&step).unwrap();
+        decoder.recorder().submit().unwrap();
+        let submits = gpu.counters().submits - before;
+        let logits = gpu.download_as::<f32>(decoder.logits()).unwrap();
+        (submits, bits(&logits[..config.vocab_size]))
+    };
+    let (submits, whole) = run(&text, Some(0.01));
+    assert_eq!(submits, 1);
+    for (expected, parts) in [(None, 2), (Some(0.4), 2), (Some(0.6), 3), (Some(9.0), 6)] {
+        let (submits, logits) = run(&text, expected);
+        assert_eq!(submits, parts, "{expected:?}");
+        assert!(logits == whole, "{expected:?}: other bits");
+    }
+    assert_eq!(run(&text[..1], Some(9.0)).0, 1, "decoding");
 }
 
 #[test]
@@ -76,6 +165,7 @@ fn decode_creates_nothing_and_submits_once_a_step() {
                     engine.step().unwrap();
                     engine.check();
                     before.submits += 1;
+                    before.writes += 1; // page tables and all, at once
                     assert_eq!(
                         gpu.counters(),
                         before,
