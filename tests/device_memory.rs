@@ -62,7 +62,11 @@ fn the_real_model_takes_what_is_declared() {
         return;
     }
     let Some(path) = model_path() else { return };
-    let model = Model::load(&path, &LoadOptions::default(), &mut |_, _| ()).unwrap();
+    let options = LoadOptions {
+        max_running: 2,
+        ..LoadOptions::default()
+    };
+    let model = Model::load(&path, &options, &mut |_, _| ()).unwrap();
     let mut engine = Engine::new(model.decoder).unwrap();
     if engine.decoder().gpu().allocated_bytes().is_some() {
         agree("the real model", &mut engine, 0);

@@ -4,7 +4,10 @@
 mod common;
 
 mod batching;
+mod company;
+mod pool;
 mod sampling;
 mod scheduler;
+mod serving;
 mod thread;
 mod trial;
