@@ -74,7 +74,9 @@ fn in_company(
             let some = &requests[..max_running];
             let mut roomy = Serving::new(runner, company, true);
             agree(&roomy.serve(some), &expected, &what);
-            assert_eq!((roomy.widest, roomy.preemptions), (max_running, 0));
+            assert_eq!(roomy.preemptions, 0, "{what}");
+            // prompts that come in slowly meet fewer
+            assert!(roomy.widest > 1 && (roomy.widest == max_running || budget < 512));
             agree(&roomy.serve(some), &expected, &format!("{what}, found"));
             drop(roomy);
             let tight = Company {

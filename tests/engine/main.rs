@@ -5,6 +5,7 @@ mod common;
 
 mod batching;
 mod company;
+mod long;
 mod pool;
 mod sampling;
 mod scheduler;
