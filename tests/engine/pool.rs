@@ -12,16 +12,16 @@ use nelumbo::kernels::case::Data;
 use nelumbo::kv::{PAGE_SIZE, PageGeometry, Pages, pages_for};
 use nelumbo::model::synthetic;
 
-/// Prompts of 1 to 64 tokens, every third with a common beginning, and answers of 1 to 12.
+/// Prompts of 1 to 140 tokens, every third with a common beginning, and answers of 8 to 39.
 fn random_requests(count: u64, vocab_size: usize) -> Vec<Request> {
     let document = tokens(500, 40, vocab_size);
     let mut data = Data::new(501);
     (0..count)
         .map(|i| {
-            let own = tokens(600 + i, 1 + data.below(64), vocab_size);
+            let own = tokens(600 + i, 1 + data.below(100), vocab_size);
             let shared = if i % 3 == 0 { data.below(41) } else { 0 };
             let prompt = [&document[..shared], &own].concat();
-            request(&prompt, 1 + data.below(12), Sampling::default())
+            request(&prompt, 8 + data.below(32), Sampling::default())
         })
         .collect()
 }
@@ -43,7 +43,7 @@ fn two_hundred_requests_pass_through_a_quarter_of_what_they_need() {
         let options = LoadOptions {
             activations: Some(Activations::F32),
             ctx_size: Some(256),
-            batch_size: Some(128),
+            batch_size: Some(256),
             max_running: at_a_time,
             pool_tokens: Some(num_pages * PAGE_SIZE),
             ..LoadOptions::default()
@@ -53,7 +53,7 @@ fn two_hundred_requests_pass_through_a_quarter_of_what_they_need() {
         let expected = alone(&mut runner, &requests);
         let company = Company {
             max_running: at_a_time,
-            budget: 128,
+            budget: 256,
             num_pages,
         };
         let mut serving = Serving::new(&mut runner, company, true);
