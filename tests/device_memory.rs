@@ -4,7 +4,7 @@ mod common;
 
 use common::{answer, engine, gpu, model_path, request, tokens};
 use nelumbo::engine::{Engine, Sampling};
-use nelumbo::gpu::OpenOptions;
+use nelumbo::gpu::{Backend, OpenOptions};
 use nelumbo::kv::pages_for;
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{MemoryLimit, synthetic};
@@ -72,6 +72,19 @@ fn the_real_model_takes_what_is_declared() {
     let mut engine = Engine::new(model.decoder).unwrap();
     if engine.decoder().gpu().allocated_bytes().is_some() {
         agree("the real model", &mut engine, 0);
+    }
+}
+
+#[test]
+fn what_there_is_is_told_where_somebody_knows() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let (heap, memory) = (gpu.heap_bytes(), gpu.memory_bytes());
+    println!("heap {heap:?}, memory {memory:?}");
+    if gpu.report().backend == Backend::Vulkan && cfg!(target_os = "linux") {
+        assert!(heap.is_some_and(|bytes| bytes >= 64 << 20), "{heap:?}");
+        assert!(memory.is_some_and(|bytes| bytes >= 64 << 20), "{memory:?}");
     }
 }
 

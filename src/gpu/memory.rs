@@ -16,9 +16,9 @@ impl Gpu {
         }
     }
 
-    /// The largest heap that Vulkan calls local to the device.
+    /// Bytes of the largest heap that Vulkan calls local to the device; `None` on other interfaces.
     #[cfg(any(target_os = "linux", target_os = "android", windows))]
-    fn heap_bytes(&self) -> Option<u64> {
+    pub fn heap_bytes(&self) -> Option<u64> {
         /// `VK_MEMORY_HEAP_DEVICE_LOCAL_BIT`.
         const DEVICE_LOCAL: u32 = 1;
         if self.report().backend != Backend::Vulkan {
@@ -42,8 +42,9 @@ impl Gpu {
             .max()
     }
 
+    /// Bytes of the largest heap that Vulkan calls local to the device: there is no Vulkan here.
     #[cfg(not(any(target_os = "linux", target_os = "android", windows)))]
-    fn heap_bytes(&self) -> Option<u64> {
+    pub fn heap_bytes(&self) -> Option<u64> {
         None
     }
 }

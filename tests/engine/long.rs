@@ -6,6 +6,7 @@
 //! every other token do, too: a wrong page, a page too many or one too few changes the last bits.
 
 use super::common::{bits, gpu, tokens};
+use super::serving::Rows;
 use half::f16;
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
@@ -227,7 +228,7 @@ fn positions() -> Vec<usize> {
 fn a_context_of_131072_tokens_is_right_at_the_ends_and_around_every_slab() {
     let texts = Texts::new();
     let positions = positions();
-    let mut expected: Option<(Vec<Vec<u32>>, Vec<Vec<u32>>)> = None;
+    let mut expected: Option<(Rows, Rows)> = None;
     type Place = fn(&Decoder) -> Vec<PageId>;
     let places: [(&str, Option<u64>, Place); 4] = [
         ("one slab", None, in_order),
@@ -245,7 +246,7 @@ fn a_context_of_131072_tokens_is_right_at_the_ends_and_around_every_slab() {
         }
         let firsts = (1..CONTEXT / SLAB_TOKENS).map(|i| i * SLAB_TOKENS - 4);
         let firsts = firsts.chain([0, CONTEXT - 8]);
-        let chunks: Vec<Vec<u32>> = firsts.map(|first| bits(&long.chunk(first))).collect();
+        let chunks: Rows = firsts.map(|first| bits(&long.chunk(first))).collect();
         match &expected {
             None => {
                 against_the_reference(&mut long);

@@ -369,7 +369,7 @@ mod tests {
             "--parallel 0",
             "--parallel 65",
             "--gpu-memory 6",
-            "--gpu-memory -6GiB",
+            "--gpu-memory -6",
             "--gpu-memory 120%",
             "--predict 0",
             "--temp -1",
