@@ -73,6 +73,7 @@ fn load(weights: &str, activations: Activations) -> Option<(EngineCore, Texts)> 
         activations: Some(activations),
         kv_format: KvFormat::F32,
         ctx_size: Some(1024),
+        max_running: 1,
         ..LoadOptions::default()
     };
     let model = Model::load(&model_path()?, &options, &mut |_, _| ()).unwrap();

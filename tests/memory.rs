@@ -78,6 +78,7 @@ fn loading_peaks_under_the_largest_tensor_and_64_mib() {
         let options = LoadOptions {
             weights,
             ctx_size: Some(512),
+            max_running: 1,
             ..LoadOptions::default()
         };
         let before = LIVE.load(Ordering::Relaxed);

@@ -27,6 +27,7 @@ const PURE: &[&str] = &[
     "src/kv/pool.rs",
     "src/kv/prefix.rs",
     "src/kv/pages.rs",
+    "src/model/budget.rs",
     "src/model/step.rs",
     "src/model/submits.rs",
     "src/model/tune/search.rs",

@@ -33,17 +33,27 @@ impl EngineCore {
         let recipe = self.runner.decoder().recipe();
         // others may hold the device, but nothing of what is on it
         self.runner.decoder().gpu().release();
-        let mut made = recipe.make().and_then(Runner::warm);
+        let pages = self.runner.decoder().kv().geometry();
+        let make = || {
+            let runner = Runner::warm(recipe.make()?)?;
+            // what sequences own and may count on was promised when they came
+            if runner.decoder().kv().geometry() != pages {
+                return Err(Error::OutOfMemory {
+                    what: "the same KV cache as before".to_owned(),
+                    bytes: self.runner.decoder().kv().size_bytes(),
+                });
+            }
+            Ok(runner)
+        };
+        let mut made = make();
         for pause in PAUSES {
             let Err(error) = &made else { break };
             log::warn!("not yet: {error}");
             std::thread::sleep(pause);
-            made = recipe.make().and_then(Runner::warm);
+            made = make();
         }
         match made {
             Ok(runner) => {
-                let (was, is) = (self.runner.decoder().kv(), runner.decoder().kv());
-                assert_eq!(was.geometry(), is.geometry(), "the same pages as before");
                 self.runner = runner;
                 let events = self.scheduler.restart();
                 let (running, waiting) = self.scheduler.queue_lens();

@@ -7,6 +7,7 @@
 //! | [`adapter`] | which adapters there are, and which one is used |
 //! | [`options`] | how a device is opened |
 //! | [`device`] | an open device: allocation, faults, counters |
+//! | `memory` | how much memory a device has |
 //! | [`tensor`] | a window of a buffer with a shape |
 //! | [`transfer`] | host to device and back |
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
@@ -28,6 +29,7 @@ pub mod device;
 mod enumerate;
 pub mod kept_file;
 pub mod kernel;
+mod memory;
 pub mod options;
 pub mod pipeline;
 pub mod profile;

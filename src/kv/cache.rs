@@ -101,11 +101,35 @@ impl KvCache {
         layers as u64 * 2 * slab_page_bytes(kv_heads, head_dim, format)
     }
 
+    /// How `num_pages` pages are spread over slabs, none of which is over `max_binding` bytes.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] when not even the pages of one split fit a binding.
+    pub fn geometry_for(
+        max_binding: u64,
+        kv_heads: usize,
+        head_dim: usize,
+        format: KvFormat,
+        num_pages: usize,
+    ) -> Result<PageGeometry> {
+        let page_bytes = slab_page_bytes(kv_heads, head_dim, format);
+        let fitting = (max_binding / page_bytes) as usize;
+        let slab_pages = fitting / SPLIT_PAGES * SPLIT_PAGES;
+        if slab_pages == 0 {
+            return Err(Error::DoesNotFit {
+                what: format!("a split of {SPLIT_PAGES} KV pages"),
+                needed_bytes: page_bytes * SPLIT_PAGES as u64,
+                available_bytes: max_binding,
+                advice: "it is over the largest storage binding of this adapter".to_owned(),
+            });
+        }
+        Ok(PageGeometry::new(num_pages, slab_pages))
+    }
+
     /// Slabs for `num_pages` pages, none over the largest binding of `gpu`.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] when not even the pages of one split fit a binding;
-    /// [`Error::OutOfMemory`] when the device has no room for all of them.
+    /// As [`KvCache::geometry_for`]; [`Error::OutOfMemory`] when the device has no room for all of them.
     pub fn allocate(
         gpu: &Gpu,
         layers: usize,
@@ -114,18 +138,8 @@ impl KvCache {
         format: KvFormat,
         num_pages: usize,
     ) -> Result<KvCache> {
-        let page_bytes = slab_page_bytes(kv_heads, head_dim, format);
-        let fitting = (gpu.max_binding_bytes() / page_bytes) as usize;
-        let slab_pages = fitting / SPLIT_PAGES * SPLIT_PAGES;
-        if slab_pages == 0 {
-            return Err(Error::DoesNotFit {
-                what: format!("a split of {SPLIT_PAGES} KV pages"),
-                needed_bytes: page_bytes * SPLIT_PAGES as u64,
-                available_bytes: gpu.max_binding_bytes(),
-                advice: "it is over the largest storage binding of this adapter".to_owned(),
-            });
-        }
-        let geometry = PageGeometry::new(num_pages, slab_pages);
+        let max_binding = gpu.max_binding_bytes();
+        let geometry = KvCache::geometry_for(max_binding, kv_heads, head_dim, format, num_pages)?;
         let slab = |slab: usize| {
             let pages = geometry.pages_of(slab);
             let dims = [pages.len(), kv_heads, PAGE_SIZE, head_dim];

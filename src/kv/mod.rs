@@ -35,6 +35,8 @@ pub use pool::PagePool;
 pub const PAGE_SIZE: usize = 16;
 /// Tokens of a split: attention's partial results begin and end at multiples of it.
 pub const SPLIT_SIZE: usize = 256;
+/// Pages that there can be: a slot, page times 16 and an offset, is a u32.
+pub const MAX_PAGES: usize = (1 << 27) - 1;
 /// Pages of a split.
 pub const SPLIT_PAGES: usize = SPLIT_SIZE / PAGE_SIZE;
 
@@ -60,8 +62,7 @@ impl PageGeometry {
             slab_pages > 0 && slab_pages.is_multiple_of(SPLIT_PAGES),
             "slabs of {slab_pages} pages"
         );
-        // a slot, page * 16 + offset, is a u32 too
-        assert!(num_pages < 1 << 27, "{num_pages} pages");
+        assert!(num_pages <= MAX_PAGES, "{num_pages} pages");
         PageGeometry {
             num_pages,
             slab_pages,

@@ -8,6 +8,7 @@
 //! A norm is no dispatch: who writes the residual stream leaves it, times the norm's weight, as
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
+use super::budget::{self, PoolSize};
 use super::config::Config;
 use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
@@ -25,7 +26,7 @@ use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
 use crate::kernels::{Tuning, attention_coop, embedding, gather_rows};
-use crate::kv::{KvCache, KvFormat, pages_for};
+use crate::kv::{KvCache, KvFormat, PageGeometry};
 use std::sync::Arc;
 
 /// Sizes that are fixed when a model is loaded.
@@ -37,12 +38,38 @@ pub struct DecoderOptions {
     pub max_batched_tokens: usize,
     /// Sequences that may run at a time.
     pub max_running: usize,
+    /// Pages of the KV cache.
+    pub num_pages: usize,
+    /// Where the device has less memory than was thought, the longest sequence may become as short as
+    /// this, in tokens.
+    pub least_model_len: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
     /// How kernels divide their work, and who chose it.
     pub tuned: Tuned,
     /// What multiplies long steps, in the fast mode alone; of the device that the model is on.
     pub coop: Option<Coop>,
+}
+
+impl DecoderOptions {
+    /// The same with another context and another number of pages.
+    pub fn with_pool(self, size: PoolSize) -> DecoderOptions {
+        DecoderOptions {
+            max_model_len: size.context,
+            num_pages: size.pages,
+            max_batched_tokens: self.max_batched_tokens.min(size.context),
+            ..self
+        }
+    }
+
+    /// How its pages are spread over slabs of at most `max_binding` bytes.
+    ///
+    /// # Errors
+    /// As [`KvCache::geometry_for`].
+    pub fn geometry(&self, config: &Config, max_binding: u64) -> Result<PageGeometry> {
+        let (heads, dim) = (config.num_kv_heads, config.head_dim);
+        KvCache::geometry_for(max_binding, heads, dim, self.kv_format, self.num_pages)
+    }
 }
 
 /// A model on the device, with its KV cache and everything a step needs.
@@ -75,16 +102,19 @@ impl Decoder {
                 .min(most_tokens(gpu, &config, &options)?),
             ..options
         };
-        let kv = KvCache::allocate(
-            gpu,
-            config.num_layers,
-            config.num_kv_heads,
-            config.head_dim,
-            options.kv_format,
-            pages_for(options.max_model_len),
-        )?;
-        let several_slabs = kv.geometry().num_slabs() > 1;
-        let scratch = Scratch::new(gpu, &config, &options, several_slabs)?;
+        let size = PoolSize {
+            context: options.max_model_len,
+            pages: options.num_pages,
+        };
+        let (options, kv, scratch) =
+            budget::until_it_fits(size, options.least_model_len, |size| {
+                let options = options.with_pool(size);
+                let made = make_room(gpu, &config, &options);
+                if matches!(made, Err(Error::OutOfMemory { .. })) {
+                    gpu.wait()?; // what was made before is given back only now
+                }
+                made.map(|(kv, scratch)| (options, kv, scratch))
+            })?;
         let rope_table = RopeTable::new(&config.rope, config.head_dim);
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
@@ -297,6 +327,22 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
+}
+
+/// Everything whose size can give way. The cache is last: what is small has to fit in any case.
+fn make_room(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<(KvCache, Scratch)> {
+    let max_binding = gpu.max_binding_bytes();
+    let several_slabs = options.geometry(config, max_binding)?.num_slabs() > 1;
+    let scratch = Scratch::plan(max_binding, config, options, several_slabs).allocate(gpu)?;
+    let kv = KvCache::allocate(
+        gpu,
+        config.num_layers,
+        config.num_kv_heads,
+        config.head_dim,
+        options.kv_format,
+        options.num_pages,
+    )?;
+    Ok((kv, scratch))
 }
 
 /// The matrices that a step of `num_tokens` is computed by; none where it is short.

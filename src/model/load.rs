@@ -1,7 +1,9 @@
 //! A model from a path: files, configuration, tokenizer, weights on the device.
 
+use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
+use super::scratch::{MAX_HEAD_ROWS, Scratch, most_tokens};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -12,7 +14,7 @@ use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
 use crate::kernels::Activations;
-use crate::kv::{KvCache, KvFormat, pages_for};
+use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +27,13 @@ const MAX_CONTEXT: usize = 1 << 24;
 const DEFAULT_BATCHED_TOKENS: usize = 512;
 /// Requests at a time when nothing is asked for.
 const DEFAULT_RUNNING: usize = 16;
+/// Requests at a time at most: rows of logits a step can have.
+const MOST_RUNNING: usize = MAX_HEAD_ROWS;
+/// The part of a device's memory that is used at most when nothing is asked for, in percent: others
+/// use it, too, and it is never whole.
+const DEVICE_SHARE: u8 = 90;
+/// The same of the host's, where the model's file and everybody else are.
+const HOST_SHARE: u8 = 80;
 /// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
 const SOFTWARE_BATCHED_TOKENS: usize = 128;
 
@@ -37,12 +46,18 @@ pub struct LoadOptions {
     pub weights: &'static Format,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
-    /// The longest sequence, in tokens; `None` takes the model's, up to 8192.
+    /// The longest sequence, in tokens; `None` takes the model's, up to 8192 and to what memory holds.
     pub ctx_size: Option<usize>,
     /// Tokens a step may compute.
     pub batch_size: Option<usize>,
-    /// Requests that may be computed at a time; they share the cache.
+    /// Requests that may be computed at a time, up to 64; they share the cache, which has room for all
+    /// of them at their longest where there is memory for it.
     pub max_running: usize,
+    /// Tokens that the cache has room for, whoever they belong to, in place of that.
+    pub pool_tokens: Option<usize>,
+    /// What everything on the device may take, weights, cache and activations. `None` takes what is
+    /// wanted, and at most most of what the device has, as far as it tells.
+    pub gpu_memory: Option<MemoryLimit>,
     /// How activations are passed from kernel to kernel; `None` takes the faster way on this adapter
     /// where `autotune` measures it, else f32. Part of the numerics.
     pub activations: Option<Activations>,
@@ -66,6 +81,8 @@ impl Default for LoadOptions {
             ctx_size: None,
             batch_size: None,
             max_running: DEFAULT_RUNNING,
+            pool_tokens: None,
+            gpu_memory: None,
             activations: None,
             lanes: None,
             numerics: Numerics::default(),
@@ -106,8 +123,8 @@ impl Model {
             ..options.open.clone()
         })?;
         let (tuned, _straggler) = tune::choose(&gpu, &config, options)?;
-        let sizes = sizes(&gpu, &config, options, tuned)?;
-        check_memory(&gpu, &config, &sizes, map.packed_bytes(options.weights))?;
+        let weights = weights_bytes(&config, &map, options);
+        let sizes = sizes(&gpu, &config, options, tuned, weights)?;
         let origin = Arc::new(Origin {
             config,
             names,
@@ -184,7 +201,9 @@ pub fn decoder_from_parts(
     options: &LoadOptions,
 ) -> Result<Decoder> {
     let (tuned, _straggler) = tune::choose(gpu, config, options)?;
-    let sizes = sizes(gpu, config, options, tuned)?;
+    let map = TensorMap::new(config, names, checkpoint)?;
+    let weights = weights_bytes(config, &map, options);
+    let sizes = sizes(gpu, config, options, tuned, weights)?;
     let origin = Arc::new(Origin {
         config: config.clone(),
         names: *names,
@@ -196,113 +215,128 @@ pub fn decoder_from_parts(
     origin.decoder(gpu, sizes, &mut |_, _| ())
 }
 
-/// What the options mean for this model on this adapter.
+/// Bytes that the weights take, norms included.
+fn weights_bytes(config: &Config, map: &TensorMap, options: &LoadOptions) -> u64 {
+    let norms = (2 * config.num_layers + 1) * config.hidden_size;
+    map.packed_bytes(options.weights) + norms as u64 * 4
+}
+
+/// What the options mean for this model, which has `weights` bytes of them, on this adapter.
 fn sizes(
     gpu: &Gpu,
     config: &Config,
     options: &LoadOptions,
     tuned: Tuned,
+    weights: u64,
 ) -> Result<DecoderOptions> {
     let default_batch = if gpu.is_software() {
         SOFTWARE_BATCHED_TOKENS
     } else {
         DEFAULT_BATCHED_TOKENS
     };
-    let max_model_len = options
-        .ctx_size
-        .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT));
-    if options.ctx_size.is_none() && max_model_len < config.max_position_embeddings {
+    let wish = Wish {
+        context: options
+            .ctx_size
+            .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT)),
+        is_asked: options.ctx_size.is_some(),
+        sequences: options.max_running.clamp(1, MOST_RUNNING),
+        pool_tokens: options.pool_tokens,
+    };
+    if wish.context > config.max_position_embeddings {
         log::warn!(
-            "max_position_embeddings is {}, but a context holds {max_model_len} tokens here; --ctx-size asks for more",
+            "--ctx-size {} is over the {} tokens the model was made for",
+            wish.context,
             config.max_position_embeddings
         );
     }
-    if max_model_len > config.max_position_embeddings {
-        log::warn!(
-            "--ctx-size {max_model_len} is over the {} tokens the model was made for",
-            config.max_position_embeddings
-        );
-    }
-    if !(2..=MAX_CONTEXT).contains(&max_model_len) {
+    if !(2..=MAX_CONTEXT).contains(&wish.context) {
         return Err(Error::request(
             "ctx_size",
-            format!("is {max_model_len}, expected 2 to {MAX_CONTEXT}"),
+            format!("is {}, expected 2 to {MAX_CONTEXT}", wish.context),
         ));
     }
-    let coop = options.numerics.coop(gpu, &tuned.tuning)?;
-    Ok(DecoderOptions {
-        max_running: options.max_running.max(1),
-        max_model_len,
+    let whole = wish.in_full(wish.context);
+    let mut wanted = DecoderOptions {
+        max_running: wish.sequences,
+        num_pages: whole.pages,
+        least_model_len: wish.least_context(),
+        max_model_len: wish.context,
         max_batched_tokens: options
             .batch_size
             .unwrap_or(default_batch)
-            .clamp(1, max_model_len),
+            .clamp(1, wish.context),
         kv_format: options.kv_format,
         tuned,
-        coop,
-    })
-}
-
-/// On a software adapter device memory is the host's, where asking for too much ends in a kill by the
-/// system instead of an error: so what is free is looked at first. Hardware tells for itself.
-fn check_memory(gpu: &Gpu, config: &Config, sizes: &DecoderOptions, weights: u64) -> Result<()> {
-    let page = KvCache::page_bytes(
-        config.num_layers,
-        config.num_kv_heads,
-        config.head_dim,
-        sizes.kv_format,
-    );
-    let cache = page * pages_for(sizes.max_model_len) as u64;
-    refuse_beyond(
-        free_host_memory().filter(|_| gpu.is_software()),
+        coop: options.numerics.coop(gpu, &tuned.tuning)?,
+    };
+    wanted.max_batched_tokens = wanted
+        .max_batched_tokens
+        .min(most_tokens(gpu, config, &wanted)?);
+    let max_binding = gpu.max_binding_bytes();
+    wanted.geometry(config, max_binding)?;
+    let costs = Costs {
         weights,
-        cache,
-    )
+        page: KvCache::page_bytes(
+            config.num_layers,
+            config.num_kv_heads,
+            config.head_dim,
+            options.kv_format,
+        ),
+        scratch: &|size| {
+            let options = wanted.with_pool(size);
+            let slabs = options.geometry(config, max_binding).map(|g| g.num_slabs());
+            let plan = Scratch::plan(max_binding, config, &options, slabs.is_ok_and(|n| n > 1));
+            plan.bytes() + plan.bytes_beside()
+        },
+    };
+    let found = budget::choose(&wish, &costs, memory_limit(gpu, options.gpu_memory)?)?;
+    tell_context(config, &wish, found);
+    Ok(wanted.with_pool(found))
 }
 
-/// Refuses what takes more than what is free, where that is known.
-fn refuse_beyond(free: Option<u64>, weights: u64, cache: u64) -> Result<()> {
-    match free {
-        Some(free) if weights.saturating_add(cache) > free => Err(Error::DoesNotFit {
-            what: format!("the model ({weights} bytes of weights, {cache} of KV cache)"),
-            needed_bytes: weights.saturating_add(cache),
-            available_bytes: free,
-            advice: "a smaller --ctx-size takes less".to_owned(),
-        }),
-        _ => Ok(()),
+/// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
+/// what there is.
+fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
+    let there = gpu.memory_bytes();
+    let share = if gpu.is_software() {
+        HOST_SHARE
+    } else {
+        DEVICE_SHARE
+    };
+    let limit = asked.unwrap_or(MemoryLimit::Percent(share)).of(there);
+    match (limit, asked) {
+        (None, Some(MemoryLimit::Percent(share))) => {
+            let problem = format!(
+                "is {share}%, but {} does not tell how much memory it has: name a size, such as 6GiB",
+                gpu.report().name
+            );
+            Err(Error::request("--gpu-memory", problem))
+        }
+        (limit, _) => Ok(limit),
     }
 }
 
-/// Bytes that programs can still have, where the system tells.
-fn free_host_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn m32_what_memory_cannot_hold_is_refused_with_both_numbers_and_the_flag_that_helps() {
-        let text = |free, weights, cache| {
-            let result = refuse_beyond(free, weights, cache);
-            result.map_err(|error| error.to_string())
-        };
-        assert_eq!(text(Some(100), 60, 40), Ok(()));
-        assert_eq!(text(None, u64::MAX, u64::MAX), Ok(()));
-        let error = text(Some(100), 60, 41).unwrap_err();
-        for part in [
-            "60 bytes of weights",
-            "41 of KV",
-            "101",
-            "100",
-            "--ctx-size",
-        ] {
-            assert!(error.contains(part), "{error}");
-        }
-        assert!(text(Some(u64::MAX - 1), u64::MAX, u64::MAX).is_err());
+/// Says why the context is as long as it is, where somebody may have expected more.
+fn tell_context(config: &Config, wish: &Wish, found: PoolSize) {
+    let (made_for, holds) = (config.max_position_embeddings, found.context);
+    if holds < wish.context {
+        log::warn!(
+            "a context holds {holds} tokens here instead of {}: there is no memory for more; \
+             --gpu-memory tells how much may be used",
+            wish.context
+        );
+    } else if !wish.is_asked && holds < made_for {
+        log::warn!(
+            "max_position_embeddings is {made_for}, but a context holds {holds} tokens here; --ctx-size asks for more"
+        );
+    }
+    let whole = wish.in_full(holds).pages;
+    if found.pages < whole {
+        log::info!(
+            "the cache holds {} tokens; {} would be {} contexts",
+            found.pages * PAGE_SIZE,
+            whole * PAGE_SIZE,
+            wish.sequences
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! A family is a difference, not a second forward pass: [`llama`] says how its configuration and
 //! its tensors are spelled, and [`decoder`] does the rest. [`Family`] is what a family must tell.
 
+pub mod budget;
 pub mod config;
 mod copy_page;
 pub mod decoder;
@@ -26,6 +27,7 @@ pub mod warm;
 pub mod weights;
 pub mod work;
 
+pub use budget::MemoryLimit;
 pub use config::Config;
 pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;

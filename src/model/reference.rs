@@ -18,6 +18,15 @@ pub struct Reference {
     head: Option<Matrix>,
 }
 
+/// Keys, rotated, and values of one layer: `[token][kv_width]` each, as the cache has them.
+#[derive(Clone, Default)]
+pub struct Past {
+    /// Of each token before, in order.
+    pub keys: Vec<Vec<f64>>,
+    /// As many.
+    pub values: Vec<Vec<f64>>,
+}
+
 struct Matrix {
     columns: usize,
     values: Vec<f32>,
@@ -77,13 +86,29 @@ impl Reference {
 
     /// Logits of every position of `tokens`: `[tokens.len()][vocab_size]`.
     pub fn logits(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
+        let nothing = vec![Past::default(); self.layers.len()];
+        self.logits_after(&nothing, tokens)
+    }
+
+    /// The same of `tokens` that come after others, of which keys and values are known, layer by layer:
+    /// their positions go on from there.
+    ///
+    /// # Panics
+    /// Without one `past` for each layer.
+    pub fn logits_after(&self, past: &[Past], tokens: &[u32]) -> Vec<Vec<f64>> {
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        let hidden = self.hidden(tokens);
+        let hidden = self.hidden_after(past, tokens);
         hidden.iter().map(|h| head.times(h)).collect()
     }
 
     /// What the head is multiplied with, after the final norm: `[tokens.len()][hidden_size]`.
     pub fn hidden(&self, tokens: &[u32]) -> Vec<Vec<f64>> {
+        let nothing = vec![Past::default(); self.layers.len()];
+        self.hidden_after(&nothing, tokens)
+    }
+
+    fn hidden_after(&self, past: &[Past], tokens: &[u32]) -> Vec<Vec<f64>> {
+        assert_eq!(past.len(), self.layers.len(), "a past for each layer");
         let columns = self.embedding.columns;
         let row = |&id: &u32| {
             self.embedding.values[id as usize * columns..][..columns]
@@ -91,8 +116,8 @@ impl Reference {
                 .map(|&v| f64::from(v))
         };
         let mut hidden: Vec<Vec<f64>> = tokens.iter().map(|id| row(id).collect()).collect();
-        for layer in &self.layers {
-            self.attention(layer, &mut hidden);
+        for (layer, past) in self.layers.iter().zip(past) {
+            self.attention(layer, past, &mut hidden);
             self.mlp(layer, &mut hidden);
         }
         hidden
@@ -110,12 +135,13 @@ impl Reference {
             .collect()
     }
 
-    fn attention(&self, layer: &Layer, hidden: &mut [Vec<f64>]) {
+    fn attention(&self, layer: &Layer, past: &Past, hidden: &mut [Vec<f64>]) {
         let c = &self.config;
         let (d, ratio) = (c.head_dim, c.num_heads / c.num_kv_heads);
         let frequencies = c.rope.frequencies(d);
-        let (mut queries, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for (position, h) in hidden.iter().enumerate() {
+        let (first, mut queries) = (past.keys.len(), Vec::new());
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (position, h) in (first..).zip(hidden.iter()) {
             let mut qkv = layer.qkv.times(&self.norm(h, &layer.attn_norm));
             for head in qkv[..c.q_width() + c.kv_width()].chunks_mut(d) {
                 rotate(head, position, &frequencies);
@@ -124,17 +150,17 @@ impl Reference {
             keys.push(qkv.split_off(c.q_width()));
             queries.push(qkv);
         }
-        for (position, h) in hidden.iter_mut().enumerate() {
+        for (row, h) in hidden.iter_mut().enumerate() {
             let mut out = vec![0.0; c.q_width()];
             for head in 0..c.num_heads {
                 let kv = head / ratio * d..(head / ratio + 1) * d;
-                let q = &queries[position][head * d..(head + 1) * d];
+                let q = &queries[row][head * d..(head + 1) * d];
                 let score = |key: &Vec<f64>| dot(q, &key[kv.clone()]) / (d as f64).sqrt();
-                let scores: Vec<f64> = keys[..=position].iter().map(score).collect();
+                let scores: Vec<f64> = past.keys.iter().chain(&keys[..=row]).map(score).collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = weights.iter().sum();
-                for (weight, value) in weights.iter().zip(&values) {
+                for (weight, value) in weights.iter().zip(past.values.iter().chain(&values)) {
                     for (o, v) in out[head * d..].iter_mut().zip(&value[kv.clone()]) {
                         *o += weight / sum * v;
                     }

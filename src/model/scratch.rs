@@ -1,5 +1,5 @@
-//! Everything a step writes beside the KV cache: allocated once, sized by what the model and the
-//! adapter allow.
+//! Everything a step writes beside the KV cache: sized by what the model and the adapter allow, counted
+//! before anything is allocated, and then allocated once.
 
 use super::config::Config;
 use super::decoder::DecoderOptions;
@@ -8,39 +8,50 @@ use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::splits_for;
-use crate::kernels::halve;
+use crate::kernels::{argmax, halve};
 use crate::kv::{PAGE_SIZE, pages_for};
 
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
-const MAX_HEAD_ROWS: usize = 64;
+pub(super) const MAX_HEAD_ROWS: usize = 64;
 
 /// Words of metadata beside those that grow with tokens and context: penalties, sampling, items.
 const SPARE_META_WORDS: usize = 96 * 1024;
 
+/// Room for the parameters of a step's dispatches, token ids and what these are read back from.
+const PARAMETER_BYTES: u64 = 2 << 20;
+
+/// A tensor that is to be.
+pub(super) struct Spec {
+    label: &'static str,
+    dtype: DType,
+    dims: Vec<usize>,
+}
+
 /// One buffer for each activation: a shared one would put a barrier between any two dispatches.
-pub(super) struct Scratch {
-    pub meta: Tensor,
+/// First as specifications, then as tensors.
+pub(super) struct Scratch<T = Tensor> {
+    pub meta: T,
     /// The residual stream, f32.
-    pub hidden: Tensor,
+    pub hidden: T,
     /// Its records, times the weight of the norm that follows.
-    pub act: Tensor,
+    pub act: T,
     /// Queries, keys and values before rotation, where the cache has several slabs.
-    pub qkv: Option<Tensor>,
-    pub q: Tensor,
+    pub qkv: Option<T>,
+    pub q: T,
     /// The result of attention as f32, where a head's dims do not fill records.
-    pub attended: Option<Tensor>,
+    pub attended: Option<T>,
     /// Its records.
-    pub act_attended: Tensor,
-    pub partials: Tensor,
+    pub act_attended: T,
+    pub partials: T,
     /// Records of the gated MLP.
-    pub act_gated: Tensor,
+    pub act_gated: T,
     /// The input of a matmul as f16 rows, in the fast mode.
-    pub halves: Option<Tensor>,
+    pub halves: Option<T>,
     /// Rows of `act` that get logits, where not all do.
-    pub act_head: Tensor,
-    pub logits: Tensor,
+    pub act_head: T,
+    pub logits: T,
     /// A page of keys or values on its way from one place to another.
-    pub copied_page: Tensor,
+    pub copied_page: T,
 }
 
 pub(super) fn attention_shape(config: &Config) -> AttentionShape {
@@ -74,30 +85,33 @@ pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) 
     Ok(tokens)
 }
 
-impl Scratch {
-    pub fn new(
-        gpu: &Gpu,
+impl Scratch<Spec> {
+    /// What `options` ask for, no tensor over `max_binding` bytes where that can be helped.
+    pub fn plan(
+        max_binding: u64,
         config: &Config,
         options: &DecoderOptions,
         several_slabs: bool,
-    ) -> Result<Scratch> {
+    ) -> Scratch<Spec> {
         let n = options.max_batched_tokens;
-        let f32 = |label: &str, rows: usize, columns: usize| {
-            gpu.tensor(label, DType::F32, &[rows, columns])
+        let spec = |label, dtype, dims: &[usize]| Spec {
+            label,
+            dtype,
+            dims: dims.to_vec(),
         };
-        let act = |label: &str, rows: usize, columns: usize| {
+        let f32 = |label, rows: usize, columns: usize| spec(label, DType::F32, &[rows, columns]);
+        let act = |label, rows: usize, columns: usize| {
             let dims = options.tuned.tuning.activations.dims(rows, columns);
-            gpu.tensor(label, DType::U32, &dims)
+            spec(label, DType::U32, &dims)
         };
-        let head_rows = (gpu.max_binding_bytes() / (config.vocab_size as u64 * 4)) as usize;
+        let head_rows = (max_binding / (config.vocab_size as u64 * 4)) as usize;
         let head_rows = head_rows.clamp(1, MAX_HEAD_ROWS);
         // up to 32 MiB of partial results, within a binding; at least what one token at the end of
         // the longest sequence needs, at most what a step could use
         let (last, shape) = (options.max_model_len - 1, attention_shape(config));
-        let room = |bytes: u64| gpu.max_binding_bytes().min(bytes);
         let slot_bytes = Tensor::bytes_for(DType::F32, &shape.partials_dims(1));
         let token_slots = splits_for(last);
-        let slots = ((room(32 << 20) / slot_bytes) as usize)
+        let slots = ((max_binding.min(32 << 20) / slot_bytes) as usize)
             .min(n * token_slots)
             .max(token_slots);
         // its page table, and the different tokens that penalties look back at
@@ -105,47 +119,82 @@ impl Scratch {
         let of_sequence = pages_for(options.max_model_len) + 3 * different;
         let meta_words =
             n * (16 + config.head_dim) + options.max_running * of_sequence + 16 * slots;
-        Ok(Scratch {
-            meta: gpu.tensor(
+        let halved = config.hidden_size.max(config.q_width());
+        let halved = halve::dims(n, halved.max(config.intermediate_size));
+        let page = [config.num_kv_heads, PAGE_SIZE, config.head_dim];
+        Scratch {
+            meta: spec(
                 "step metadata",
                 DType::U32,
                 &[meta_words + SPARE_META_WORDS],
-            )?,
-            hidden: f32("hidden", n, config.hidden_size)?,
-            act: act("activations", n, config.hidden_size)?,
-            qkv: several_slabs
-                .then(|| f32("qkv", n, config.qkv_rows()))
-                .transpose()?,
-            q: f32("q", n, config.q_width())?,
-            attended: (!Output::of(&shape).records())
-                .then(|| f32("attended", n, config.q_width()))
-                .transpose()?,
-            act_attended: act("attended activations", n, config.q_width())?,
-            partials: gpu.tensor(
+            ),
+            hidden: f32("hidden", n, config.hidden_size),
+            act: act("activations", n, config.hidden_size),
+            qkv: several_slabs.then(|| f32("qkv", n, config.qkv_rows())),
+            q: f32("q", n, config.q_width()),
+            attended: (!Output::of(&shape).records()).then(|| f32("attended", n, config.q_width())),
+            act_attended: act("attended activations", n, config.q_width()),
+            partials: spec(
                 "attention partials",
                 DType::F32,
                 &shape.partials_dims(slots),
-            )?,
-            act_gated: act("gated activations", n, config.intermediate_size)?,
+            ),
+            act_gated: act("gated activations", n, config.intermediate_size),
             halves: options
                 .coop
-                .map(|_| {
-                    let widest = config.hidden_size.max(config.q_width());
-                    let dims = halve::dims(n, widest.max(config.intermediate_size));
-                    gpu.tensor("halved activations", DType::U32, &dims)
-                })
-                .transpose()?,
-            act_head: act("head activations", head_rows, config.hidden_size)?,
-            logits: f32("logits", head_rows, config.vocab_size)?,
-            copied_page: gpu.tensor(
-                "copied page",
-                options.kv_format.dtype(),
-                &[config.num_kv_heads, PAGE_SIZE, config.head_dim],
-            )?,
-        })
+                .map(|_| spec("halved activations", DType::U32, &halved)),
+            act_head: act("head activations", head_rows, config.hidden_size),
+            logits: f32("logits", head_rows, config.vocab_size),
+            copied_page: spec("copied page", options.kv_format.dtype(), &page),
+        }
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Tensor> {
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> u64 {
+        self.all().map(Spec::bytes).sum()
+    }
+
+    /// What is allocated beside it to draw tokens from the logits and to read results back, a copy of
+    /// the logits included, which only some requests need.
+    pub fn bytes_beside(&self) -> u64 {
+        let (rows, vocab_size) = (self.logits.dims[0], self.logits.dims[1]);
+        let candidates = argmax::scratch_words(rows, vocab_size) as u64 * 4;
+        self.logits.bytes() + candidates + PARAMETER_BYTES
+    }
+
+    /// Makes the tensors.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] or [`Error::DoesNotFit`] naming which.
+    pub fn allocate(&self, gpu: &Gpu) -> Result<Scratch> {
+        let make = |spec: &Spec| gpu.tensor(spec.label, spec.dtype, &spec.dims);
+        let perhaps = |spec: &Option<Spec>| spec.as_ref().map(make).transpose();
+        Ok(Scratch {
+            meta: make(&self.meta)?,
+            hidden: make(&self.hidden)?,
+            act: make(&self.act)?,
+            qkv: perhaps(&self.qkv)?,
+            q: make(&self.q)?,
+            attended: perhaps(&self.attended)?,
+            act_attended: make(&self.act_attended)?,
+            partials: make(&self.partials)?,
+            act_gated: make(&self.act_gated)?,
+            halves: perhaps(&self.halves)?,
+            act_head: make(&self.act_head)?,
+            logits: make(&self.logits)?,
+            copied_page: make(&self.copied_page)?,
+        })
+    }
+}
+
+impl Spec {
+    fn bytes(&self) -> u64 {
+        Tensor::bytes_for(self.dtype, &self.dims)
+    }
+}
+
+impl<T> Scratch<T> {
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         let always = [
             &self.meta,
             &self.hidden,

@@ -1,7 +1,7 @@
 //! How a text is cut into steps.
 
-use super::common::{bits, decoder, gpu, tokens};
-use super::{LONGEST, NAN, fill_pages, options, ragged};
+use super::common::{NAN, bits, decoder, fill_pages, gpu, tokens};
+use super::{LONGEST, options, ragged};
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};

@@ -1,7 +1,7 @@
 //! What is around a text: the limits and the capabilities of the adapter, the pages of others.
 
-use super::common::{answer, bits, decoder, engine, gpu, request, tokens};
-use super::{LONGEST, NAN, fill_pages, options, ragged};
+use super::common::{NAN, answer, bits, decoder, engine, fill_pages, gpu, request, tokens};
+use super::{LONGEST, options, ragged};
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
 use nelumbo::engine::{EngineCore, Sampling};

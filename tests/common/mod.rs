@@ -4,6 +4,7 @@
 use nelumbo::engine::{EngineCore, Event, FinishReason, Request, Sampling, TokenLogprob};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
+use nelumbo::kv::PageId;
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{Config, Decoder, synthetic};
 use nelumbo::{Error, LoadOptions};
@@ -132,4 +133,26 @@ pub fn argmax(logits: &[f32]) -> u32 {
 /// A row's exact representation, NaN and signs of zeros included.
 pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Two f16 NaNs, one f32 NaN.
+pub const NAN: u32 = 0x7fff_7fff;
+
+/// Writes `word` all over the KV cache, or over the pages that `pages` does not hold.
+pub fn fill_pages(decoder: &Decoder, word: u32, but: &[PageId]) {
+    let (gpu, kv) = (decoder.gpu(), decoder.kv());
+    for slab in (0..decoder.config().num_layers).flat_map(|layer| kv.layer(layer)) {
+        for tensor in [&slab.k, &slab.v] {
+            let page_bytes = tensor.size_bytes() / slab.num_pages as u64;
+            let words = vec![word; page_bytes as usize / 4];
+            for page in 0..slab.num_pages {
+                if !but.contains(&(slab.first_page + page as PageId)) {
+                    let at = page as u64 * page_bytes;
+                    let bytes = bytemuck::cast_slice(&words);
+                    gpu.upload(tensor, at, bytes).unwrap();
+                }
+            }
+        }
+    }
+    gpu.flush_uploads().unwrap();
 }

@@ -11,6 +11,7 @@ fn options(max_running: usize, ctx_size: usize, batch_size: usize) -> LoadOption
     LoadOptions {
         max_running,
         ctx_size: Some(ctx_size),
+        pool_tokens: Some(ctx_size), // one context for all of them
         batch_size: Some(batch_size),
         ..LoadOptions::default()
     }

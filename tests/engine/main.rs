@@ -4,9 +4,13 @@
 mod common;
 
 mod batching;
+mod company;
 mod embed;
+mod long;
+mod pool;
 mod sampling;
 mod scheduler;
+mod serving;
 mod thread;
 mod times;
 mod trial;

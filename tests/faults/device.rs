@@ -5,7 +5,7 @@ use super::refused;
 use nelumbo::gpu::adapter::{self, Backend};
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Readback, Selection};
 use nelumbo::model::load::decoder_from_parts;
-use nelumbo::model::{Config, synthetic};
+use nelumbo::model::{Config, MemoryLimit, synthetic};
 use nelumbo::{Error, LoadOptions};
 
 #[test]
@@ -45,6 +45,23 @@ fn a_context_that_no_device_holds_is_refused() {
         let decoder = decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options);
         refused(decoder, &["ctx"]);
     }
+    // one that could be, and is over what may be used
+    let options = LoadOptions {
+        ctx_size: Some(1 << 24),
+        gpu_memory: Some(MemoryLimit::Bytes(1 << 30)),
+        ..LoadOptions::default()
+    };
+    let decoder = decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options);
+    let error = refused(
+        decoder,
+        &[
+            "16777216 tokens",
+            "1073741824 are available",
+            "--ctx-size",
+            "--gpu-memory",
+        ],
+    );
+    assert!(matches!(error, Error::DoesNotFit { .. }), "{error:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::builder::{FalseyValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
@@ -184,12 +185,17 @@ pub struct LengthArgs {
           allow_negative_numbers = true, default_value = "-1", value_parser = values::output_len,
           env = "NELUMBO_PREDICT")]
     pub predict: OutputLen,
-    /// Context in tokens; by default what the model was made for, up to 8192
+    /// Context in tokens; by default what the model was made for, up to 8192 and to what memory holds
     #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
           allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
           env = "NELUMBO_CTX_SIZE")]
     pub ctx_size: Option<u32>,
+    /// Contexts that the cache has room for, as far as memory goes: whoever is answered shares it
+    /// [also: -np]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=64), env = "NELUMBO_PARALLEL")]
+    pub parallel: u32,
     /// Prompt tokens in one step at most
     #[arg(short, long, value_name = "N", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=65_536), env = "NELUMBO_BATCH_SIZE")]
@@ -308,6 +314,11 @@ pub struct DeviceArgs {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_V")]
     pub cache_type_v: CacheType,
+    /// Memory for weights, cache and activations together: a size such as 6GiB or 800MiB, or a share of
+    /// what the device has, such as 80% [default: most of it]
+    #[arg(long, value_name = "SIZE|N%", allow_negative_numbers = true,
+          value_parser = values::gpu_memory, env = "NELUMBO_GPU_MEMORY")]
+    pub gpu_memory: Option<MemoryLimit>,
     /// Known from other tools; here every layer is on the device [also: -ngl]
     #[arg(
         long,

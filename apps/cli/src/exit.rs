@@ -99,7 +99,7 @@ impl Failure {
                 Some("`nelumbo devices` lists the other adapters, `--device N` picks one")
             }
             Failure::Engine(Error::OutOfMemory { .. }) => {
-                Some("a smaller --ctx-size needs less memory")
+                Some("a smaller --ctx-size, --parallel or --gpu-memory takes less")
             }
             Failure::Engine(Error::DeviceLost { .. }) => Some(
                 "the driver reset or removed the device: try again, or pick another with --device N",

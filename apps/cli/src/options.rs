@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use nelumbo::gpu::{Backend, Selection};
-use nelumbo::model::SamplingDefaults;
+use nelumbo::model::{MemoryLimit, SamplingDefaults};
 
 use crate::args::{
     ActivationType, BackendArgs, BackendName, CacheType, DeviceArgs, Format, NumericsMode, RunArgs,
@@ -26,6 +26,8 @@ pub struct RunOptions {
     pub ctx_size: Option<usize>,
     /// Tokens of one step at most.
     pub batch_size: Option<usize>,
+    /// Contexts that the cache has room for.
+    pub parallel: usize,
     pub ignore_eos: bool,
     pub sampling: Sampling,
     /// Candidates to report for each token.
@@ -47,6 +49,8 @@ pub struct DeviceOptions {
     pub autotune: bool,
     /// Of keys and of values.
     pub cache_type: CacheType,
+    /// For everything on the device; `None`: most of what it has.
+    pub gpu_memory: Option<MemoryLimit>,
 }
 
 impl DeviceOptions {
@@ -59,6 +63,7 @@ impl DeviceOptions {
             numerics: args.numerics,
             autotune: args.autotune == Switch::On,
             cache_type: args.cache_type_k,
+            gpu_memory: args.gpu_memory,
         }
     }
 }
@@ -109,6 +114,7 @@ impl RunOptions {
             max_tokens: args.length.predict.0.map(|n| n as usize),
             ctx_size: args.length.ctx_size.map(|n| n as usize),
             batch_size: args.length.batch_size.map(|n| n as usize),
+            parallel: args.length.parallel as usize,
             ignore_eos: args.length.ignore_eos,
             sampling: sampling(args),
             logprobs: args.output.logprobs.map(|k| k as usize),
@@ -262,7 +268,7 @@ mod tests {
             "--raw -p x -n 5 --temp 0 --top-k 3 --top-p 0.5 --min-p 0.1 --repeat-penalty 1.1 \
              --repeat-last-n -1 --presence-penalty -0.5 --frequency-penalty 0.25 --logit-bias 5+1 \
              --logit-bias 6=-2 -s 9 --ignore-eos --stop A -r B --logprobs 20 --format json \
-             --weights f16 --strict-weights --numerics fast --autotune off -ctk f32 -ctv f32 -c 512 -b 16 --backend gl -dev 1 --allow-software -ngl 99",
+             --weights f16 --strict-weights --numerics fast --autotune off -ctk f32 -ctv f32 -c 512 -b 16 -np 3 --gpu-memory 1.5GiB --backend gl -dev 1 --allow-software -ngl 99",
         );
         assert!(o.raw && o.ignore_eos && o.device.selection.allow_software);
         assert!(!o.device.autotune && options("").device.autotune);
@@ -273,6 +279,11 @@ mod tests {
         assert_eq!(
             (o.logprobs, o.format, o.stop),
             (Some(20), Format::Json, vec!["A".to_owned(), "B".to_owned()])
+        );
+        assert_eq!((o.parallel, options("").parallel), (3, 1));
+        assert_eq!(
+            (o.device.gpu_memory, options("").device.gpu_memory),
+            (Some(MemoryLimit::Bytes(3 << 29)), None)
         );
         assert!(o.device.strict_weights && !options("").device.strict_weights);
         assert_eq!(o.device.numerics, NumericsMode::Fast);
@@ -355,6 +366,11 @@ mod tests {
             "--ctx-size 1000000000000",
             "--ctx-size 12GBx",
             "--batch-size 0",
+            "--parallel 0",
+            "--parallel 65",
+            "--gpu-memory 6",
+            "--gpu-memory -6",
+            "--gpu-memory 120%",
             "--predict 0",
             "--temp -1",
             "--temp nan",

@@ -52,12 +52,15 @@ pub fn open(
     quiet: bool,
 ) -> Result<Session, Failure> {
     let start = Instant::now();
-    let load = load_options(
-        &options.device,
-        options.ctx_size,
-        options.batch_size,
-        pipelines,
-    )?;
+    let load = LoadOptions {
+        max_running: options.parallel,
+        ..load_options(
+            &options.device,
+            options.ctx_size,
+            options.batch_size,
+            pipelines,
+        )?
+    };
     let path = path.to_owned();
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) =
         Engine::start_with(EngineOptions::default(), move |options| {
@@ -103,7 +106,7 @@ pub fn open(
     })
 }
 
-/// The library's form of the flags about device and memory; compiled pipelines are kept in the folder
+/// The library's form of the flags about device and memory, for one sequence at a time; compiled pipelines are kept in the folder
 /// `pipelines`.
 pub fn load_options(
     device: &DeviceOptions,
@@ -145,6 +148,8 @@ pub fn load_options(
         strict_weights: device.strict_weights,
         ctx_size,
         batch_size,
+        max_running: 1,
+        gpu_memory: device.gpu_memory,
         ..LoadOptions::default()
     })
 }

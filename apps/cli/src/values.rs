@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use nelumbo::model::MemoryLimit;
+
 /// The longest context that a flag may ask for, in tokens.
 pub const MAX_CONTEXT: i64 = 16_777_216;
 
@@ -68,6 +70,11 @@ pub fn seed(text: &str) -> Result<Seed, String> {
         .parse()
         .map_err(|_| format!("neither -1 nor in 0..={}", u64::MAX))?;
     Ok(Seed(Some(value)))
+}
+
+/// `6GiB`, `800MiB`, `80%`.
+pub fn gpu_memory(text: &str) -> Result<MemoryLimit, String> {
+    text.parse()
 }
 
 /// `15043+1.5`, `15043-1.5`, `15043=-1.5`, `15043-inf`.
