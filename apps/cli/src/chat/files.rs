@@ -166,6 +166,17 @@ mod tests {
         assert_eq!(names.len(), 1, "{names:?}");
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn l6_what_is_no_file_is_not_replaced_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let failure = save(&path, b"x", true).unwrap_err();
+        assert!(failure.to_string().ends_with("is no file"), "{failure}");
+        assert!(!path.is_file());
+    }
+
     #[test]
     fn files_are_told_apart_by_how_they_begin() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,8 +4,6 @@ use std::fs;
 #[cfg(unix)]
 use std::process::{Child, ChildStdout, Command};
 
-#[cfg(unix)]
-use super::in_shell;
 use super::support::{World, closed_port, finish, model};
 
 /// What the Vulkan loader and EGL read; with these they find nothing.
@@ -57,14 +55,19 @@ fn e1_without_a_driver_the_program_says_how_to_get_one() {
     }
 }
 
+/// Whether a GPU would be taken here.
+fn has_hardware(world: &World) -> bool {
+    let devices = world.nelumbo(&closed_port(), &["devices", "--json"]).stdout;
+    let devices: serde_json::Value = serde_json::from_str(&devices).unwrap();
+    let is_hardware = |d: &serde_json::Value| d["type"] != "software" && d["rejected"].is_null();
+    devices.as_array().unwrap().iter().any(is_hardware)
+}
+
 #[test]
 fn e2_with_a_cpu_adapter_alone_there_is_one_remark() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let devices = world.nelumbo(&closed_port(), &["devices", "--json"]).stdout;
-    let devices: serde_json::Value = serde_json::from_str(&devices).unwrap();
-    let hardware = |d: &serde_json::Value| d["type"] != "software" && d["rejected"].is_null();
-    if devices.as_array().unwrap().iter().any(hardware) {
+    if has_hardware(&world) {
         return; // here a GPU would be taken, rightly
     }
     let ended = finish(
@@ -138,7 +141,7 @@ fn e9_a_full_disk_under_the_cache_stops_nothing() {
         model.to_str().unwrap(),
     ];
     let line = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
-    let ended = finish(in_shell(&world, line, &args).env("NELUMBO_AUTOTUNE", "on"));
+    let ended = finish(world.in_shell(line, &args).env("NELUMBO_AUTOTUNE", "on"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(warnings(&ended.stderr) <= 1, "{}", ended.stderr);
     let folder = world.path("cache").join("pipelines");
@@ -146,10 +149,10 @@ fn e9_a_full_disk_under_the_cache_stops_nothing() {
     assert!(left.is_empty(), "half a file in the cache: {left:?}");
 }
 
-/// Less address space than the model takes.
+/// Address space that ends in the driver, in the device's memory, or before the program has begun.
 #[cfg(target_os = "linux")]
 #[test]
-fn e7_too_little_memory_ends_with_a_word_about_it() {
+fn e6_e7_too_little_memory_ends_with_a_word_about_it() {
     let Some(model) = model() else { return };
     let world = World::new();
     let args = [
@@ -161,11 +164,27 @@ fn e7_too_little_memory_ends_with_a_word_about_it() {
         "-m",
         model.to_str().unwrap(),
     ];
-    for mib in [64, 128, 256, 512, 768] {
+    let mut codes = Vec::new();
+    for mib in [64, 128, 256, 512] {
         let line = format!("ulimit -v {}; exec \"$@\"", mib << 10);
-        let ended = finish(&mut in_shell(&world, &line, &args));
-        println!("{mib} MiB: {:?}, {}", ended.code, ended.stderr);
+        let ended = finish(world.in_shell(&line, &args).env_remove("RUST_BACKTRACE"));
+        let part = match ended.code {
+            // the device, with what it had no room for, how much that was, and what helps
+            Some(5) => "bytes)\nhint: a smaller --ctx-size",
+            // the driver does not even start
+            Some(4) => "no usable GPU adapter",
+            // the program itself: what the system leaves a program to say
+            None => "memory allocation of",
+            code => panic!("{mib} MiB: {code:?}: {}", ended.stderr),
+        };
+        assert!(ended.stderr.contains(part), "{mib} MiB: {}", ended.stderr);
+        codes.push(ended.code);
     }
+    // a driver for hardware takes more room than this for itself
+    assert!(
+        codes.contains(&Some(5)) || has_hardware(&world),
+        "{codes:?}"
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -182,12 +201,8 @@ fn e14_64_file_descriptors_are_enough() {
         "-m",
         model.to_str().unwrap(),
     ];
-    let ended = finish(&mut in_shell(&world, "ulimit -n 64; exec \"$@\"", &args));
+    let ended = finish(&mut world.in_shell("ulimit -n 64; exec \"$@\"", &args));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    // and too few are told instead of waited for
-    let ended = finish(&mut in_shell(&world, "ulimit -n 3; exec \"$@\"", &args));
-    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
-    assert!(ended.stderr.contains("open files"), "{}", ended.stderr);
 }
 
 /// An answer of 24 tokens that has begun.
@@ -233,7 +248,7 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
 
     // as the shell's Ctrl-Z and fg do, and as nohup does
     let line = "trap '' HUP; exec \"$@\"";
-    let (child, mut stdout, mut said) = answering(in_shell(&world, line, &args));
+    let (child, mut stdout, mut said) = answering(world.in_shell(line, &args));
     signal(&child, "-STOP");
     signal(&child, "-HUP");
     std::thread::sleep(std::time::Duration::from_secs(3));

@@ -6,33 +6,12 @@ mod environment;
 mod support;
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use support::{Ended, World, closed_port, finish, model};
 
 fn run(args: &[&str]) -> Ended {
     World::new().nelumbo(&closed_port(), args)
-}
-
-/// `nelumbo` as `"$@"` of a line of shell, which can take away what a program usually has.
-#[cfg(unix)]
-fn in_shell(world: &World, line: &str, args: &[&str]) -> Command {
-    let mut program = world.command(args);
-    let program = program.stdin(Stdio::null());
-    let mut shell = Command::new("sh");
-    shell.args(["-c", line, "sh"]).arg(program.get_program());
-    shell.args(program.get_args());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    shell
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    shell
 }
 
 /// Ends with 2, prints nothing on stdout, and names all of these.
@@ -191,7 +170,7 @@ fn l5_a_reader_that_has_left_and_a_stdin_that_is_closed() {
     #[cfg(unix)]
     {
         // no stdin at all: no prompt, and no panic
-        let ended = finish(&mut in_shell(&world, "exec \"$@\" <&-", &["run", "m"]));
+        let ended = finish(&mut world.in_shell("exec \"$@\" <&-", &["run", "m"]));
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(ended.stderr.contains("no prompt"), "{}", ended.stderr);
     }
@@ -248,7 +227,7 @@ fn l6_a_conversation_that_the_disk_cannot_hold_leaves_the_file_as_it_was() {
     fs::write(world.path("lines.txt"), lines).unwrap();
     let line = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
     let args = ["chat", "-q", "-n", "2", "-m", model.to_str().unwrap()];
-    let mut command = in_shell(&world, line, &args);
+    let mut command = world.in_shell(line, &args);
     command.stdin(fs::File::open(world.path("lines.txt")).unwrap());
     let ended = finish(&mut command);
     assert_eq!(ended.code, Some(6), "{}", ended.stderr);
@@ -272,9 +251,7 @@ fn l8_ctrl_c_twice_leaves_with_what_there_is() {
     stdout.read_exact(&mut said).unwrap();
     let script = format!("kill -INT {0}; kill -INT {0}", child.id());
     // the second may find it gone already
-    let _ = std::process::Command::new("sh")
-        .args(["-c", &script])
-        .status();
+    let _ = Command::new("sh").args(["-c", &script]).status();
     stdout.read_to_end(&mut said).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
