@@ -6,7 +6,8 @@
 //! | `enumerate` | what each backend offers |
 //! | [`adapter`] | which adapters there are, and which one is used |
 //! | [`options`] | how a device is opened |
-//! | [`device`] | an open device: allocation, faults, counters |
+//! | [`device`] | an open device: allocation, waits, counters |
+//! | `fault` | what goes wrong on a device by itself, kept for every wait |
 //! | [`tensor`] | a window of a buffer with a shape |
 //! | [`transfer`] | host to device and back |
 //! | [`kernel`] | a kernel's parts and parameters; a variant of it |
@@ -25,6 +26,7 @@ pub mod cache_file;
 pub mod caps;
 pub mod device;
 mod enumerate;
+mod fault;
 pub mod kept_file;
 pub mod kernel;
 pub mod options;

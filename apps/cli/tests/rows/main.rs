@@ -6,6 +6,7 @@ mod environment;
 mod support;
 
 use std::fs;
+#[cfg(unix)]
 use std::process::Command;
 
 use support::{Ended, World, closed_port, finish, model};
