@@ -202,7 +202,7 @@ fn end(engine: &mut EngineCore, ids: Vec<RequestId>) {
 fn tokens_of(events: &[Event]) -> impl Iterator<Item = RequestId> {
     events.iter().filter_map(|event| match event {
         Event::Token { id, .. } => Some(*id),
-        Event::Finished { .. } => None,
+        Event::Finished { .. } | Event::Failed { .. } => None,
     })
 }
 

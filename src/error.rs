@@ -185,6 +185,28 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// A device's failure with what was under way, unless that was told already; any other error as it
+    /// is.
+    #[must_use]
+    pub fn during(self, what: &str) -> Error {
+        let tell = |text: String| {
+            if text.ends_with(')') && text.contains(" (while ") {
+                text
+            } else {
+                format!("{text} (while {what})")
+            }
+        };
+        match self {
+            Error::DeviceLost { reason } => Error::DeviceLost {
+                reason: tell(reason),
+            },
+            Error::Device { message } => Error::Device {
+                message: tell(message),
+            },
+            other => other,
+        }
+    }
+
     /// [`Error::File`] without ceremony.
     pub fn file(path: &Path, problem: impl Into<String>) -> Error {
         Error::File {
@@ -225,5 +247,30 @@ impl Error {
             path: path.to_owned(),
             source,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e5_a_devices_failure_names_what_was_under_way_once() {
+        let lost = || Error::DeviceLost {
+            reason: "it is gone".to_owned(),
+        };
+        let text = lost().during("loading").during("answering").to_string();
+        assert_eq!(text, "the device was lost: it is gone (while loading)");
+        let error = Error::Device {
+            message: "no answer within 30 s".to_owned(),
+        };
+        assert!(
+            error
+                .during("loading")
+                .to_string()
+                .ends_with("30 s (while loading)")
+        );
+        let other = Error::request("a", "b").during("loading");
+        assert_eq!(other.to_string(), "a: b");
     }
 }

@@ -1,6 +1,7 @@
 //! The shape of the house: ranks of modules, who may name wgpu, no shader without a kernel, files
-//! on a human scale.
+//! on a human scale, a test for each row of the catalogue of bad input.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,29 @@ const PURE: &[&str] = &[
     "src/model/step.rs",
     "src/model/submits.rs",
     "src/model/tune/search.rs",
+];
+
+/// The catalogue of bad input and bad surroundings: model files, configurations, tokenizers and
+/// templates, the command line, the environment. How many rows each part has.
+const ROWS: &[(char, usize)] = &[('m', 33), ('c', 11), ('t', 16), ('l', 10), ('e', 17)];
+
+/// Rows that no test has yet, since nothing is there yet that they could happen to.
+const ROWS_TO_COME: &[(&str, &str)] = &[
+    ("l7", "no command writes weights"),
+    ("l9", "there is no window"),
+    ("e10", "nothing listens on a port"),
+    ("e11", "nothing serves, so nothing drains"),
+    ("e17", "there is no page"),
+];
+
+/// Who may ask what day it is: no timeout among them, since the day can change by any amount.
+const WALL_CLOCK: &[(&str, &str)] = &[
+    ("src/formats/source.rs", "whether a file changed"),
+    ("apps/cli/src/date.rs", "the date in templates"),
+    (
+        "apps/cli/src/models/retry.rs",
+        "a draw, so that not all ask again at once",
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -181,6 +205,80 @@ fn files_are_on_a_human_scale() {
         }
     }
     assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
+/// The rows that a test is about: the words that its name begins with.
+fn rows_of(test: &str) -> impl Iterator<Item = &str> {
+    test.split('_').take_while(|word| {
+        let mut chars = word.chars();
+        chars.next().is_some_and(|c| c.is_ascii_lowercase())
+            && word.len() > 1
+            && chars.all(|c| c.is_ascii_digit())
+    })
+}
+
+/// Names of the functions under `#[test]`, other attributes between them aside.
+fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split("#[test]").skip(1).filter_map(|after| {
+        let line = after
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty() && !line.starts_with("#["))?;
+        let name = line.strip_prefix("fn ")?;
+        name.split('(').next()
+    })
+}
+
+#[test]
+fn every_row_of_the_catalogue_has_a_test() {
+    let mut found = BTreeMap::<String, usize>::new();
+    for folder in ["src", "apps", "tests"] {
+        for (path, text) in sources(folder, "rs") {
+            if path == "tests/tidy.rs" {
+                continue; // speaks of names
+            }
+            for test in tests_in(&text) {
+                for row in rows_of(test) {
+                    *found.entry(row.to_owned()).or_default() += 1;
+                }
+            }
+        }
+    }
+    found.entry("e13".to_owned()).or_default(); // below
+    let mut wrong = Vec::new();
+    for &(part, count) in ROWS {
+        for row in (1..=count).map(|number| format!("{part}{number}")) {
+            let is_to_come = ROWS_TO_COME.iter().any(|(name, _)| *name == row);
+            match (found.remove(&row), is_to_come) {
+                (None, false) => wrong.push(format!("{row}: no test has this row in its name")),
+                (Some(count), true) => wrong.push(format!(
+                    "{row}: has {count} tests, and stands among the rows to come"
+                )),
+                _ => {}
+            }
+        }
+    }
+    let is_ours = |row: &&String| ROWS.iter().any(|&(part, _)| row.starts_with(part));
+    let beyond = found.keys().filter(is_ours);
+    wrong.extend(beyond.map(|row| format!("{row}: the catalogue ends before it")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn e13_no_timeout_reads_a_clock_that_can_jump() {
+    let mut seen = Vec::new();
+    for folder in ["src", "apps"] {
+        for (path, text) in sources(folder, "rs") {
+            let tests = text.find("#[cfg(test)]").unwrap_or(text.len());
+            if code(&text[..tests]).any(|line| line.contains("SystemTime")) {
+                seen.push(path);
+            }
+        }
+    }
+    let mut allowed: Vec<&str> = WALL_CLOCK.iter().map(|(path, _)| *path).collect();
+    seen.sort();
+    allowed.sort_unstable();
+    assert_eq!(seen, allowed);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_next_run_finds_what_was_compiled() {
+fn e8_the_next_run_finds_what_was_compiled_unless_it_was_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("made/when/needed");
     let options = kept_in(&folder);
@@ -85,7 +85,7 @@ fn the_next_run_finds_what_was_compiled() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_changes_nothing() {
+fn e9_a_folder_that_cannot_be_written_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "in the way").unwrap();
@@ -173,7 +173,7 @@ static NO_RETURN: Part = Part {
 static PARSER: Kernel = Kernel::new::<NoParams>("broken", &[]);
 
 #[test]
-fn a_shader_that_does_not_compile_is_named_with_part_and_line() {
+fn e8_a_shader_that_does_not_compile_is_named_with_part_and_line() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };

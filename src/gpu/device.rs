@@ -6,13 +6,14 @@ use crate::gpu::adapter::{self, AdapterReport, Backend, DeviceType};
 use crate::gpu::cache_file::Store;
 use crate::gpu::counters::{CounterCells, Counters};
 use crate::gpu::enumerate;
+use crate::gpu::fault::Fault;
 use crate::gpu::kept_file::Kept;
 use crate::gpu::kernel::Variant;
 use crate::gpu::options::OpenOptions;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
 use crate::gpu::tensor::{Buffer, DType, Tensor};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Windows of a buffer that a kernel binds are at most this large, whatever the adapter offers:
@@ -21,9 +22,6 @@ const MAX_BINDING_BYTES: u64 = 128 << 20;
 
 /// With less, small models no longer have room for a row of logits.
 const LEAST_BINDING_BYTES: u64 = 1 << 20;
-
-/// The first thing that went wrong on the device; everything after it is a consequence.
-type Fault = Arc<Mutex<Option<Error>>>;
 
 /// An open device with its queue and pipelines. Cheap to share behind an [`Arc`].
 pub struct Gpu {
@@ -107,7 +105,7 @@ impl Gpu {
         .map_err(|e| Error::Device {
             message: format!("{}: {e}", report.name),
         })?;
-        let fault = watch(&device);
+        let fault = Fault::watch(&device);
         let folder = options.pipelines.as_ref();
         let info = adapter.get_info();
         let store = folder.and_then(|folder| Store::open(&device, &info, folder));
@@ -272,19 +270,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::DeviceLost`], [`Error::OutOfMemory`] or [`Error::Device`]; the same one each time.
     pub fn check(&self) -> Result<()> {
-        match &*self.fault.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Ok(()),
-            Some(Error::DeviceLost { reason }) => Err(Error::DeviceLost {
-                reason: reason.clone(),
-            }),
-            Some(Error::OutOfMemory { what, bytes }) => Err(Error::OutOfMemory {
-                what: what.clone(),
-                bytes: *bytes,
-            }),
-            Some(other) => Err(Error::Device {
-                message: other.to_string(),
-            }),
-        }
+        self.fault.check(|| {
+            let _ = self.device.poll(wgpu::PollType::Poll); // what it tells goes to the fault as well
+        })
     }
 
     /// Waits until everything submitted so far is done. The one place that blocks on the device.
@@ -344,37 +332,4 @@ fn experimental(asked: bool) -> wgpu::ExperimentalFeatures {
     unsafe {
         wgpu::ExperimentalFeatures::enabled()
     }
-}
-
-/// Installs the two callbacks before anything is allocated: without them wgpu panics.
-fn watch(device: &wgpu::Device) -> Fault {
-    let fault = Fault::default();
-    let keep_first = |fault: &Fault, error: Error| {
-        let mut slot = fault.lock().unwrap_or_else(PoisonError::into_inner);
-        log::error!("{error}");
-        slot.get_or_insert(error);
-    };
-    let on_error = fault.clone();
-    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-        let error = match error {
-            wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory {
-                what: "a device operation".to_owned(),
-                bytes: 0,
-            },
-            other => Error::Device {
-                message: other.to_string(),
-            },
-        };
-        keep_first(&on_error, error);
-    }));
-    let on_loss = fault.clone();
-    device.set_device_lost_callback(move |reason, message| {
-        keep_first(
-            &on_loss,
-            Error::DeviceLost {
-                reason: format!("{reason:?}: {message}"),
-            },
-        );
-    });
-    fault
 }

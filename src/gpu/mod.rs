@@ -6,7 +6,8 @@
 //! | `enumerate` | what each backend offers |
 //! | [`adapter`] | which adapters there are, and which one is used |
 //! | [`options`] | how a device is opened |
-//! | [`device`] | an open device: allocation, faults, counters |
+//! | [`device`] | an open device: allocation, waits, counters |
+//! | `fault` | what goes wrong on a device by itself, kept for every wait |
 //! | `memory` | how much memory a device has |
 //! | [`tensor`] | a window of a buffer with a shape |
 //! | [`transfer`] | host to device and back |
@@ -27,6 +28,7 @@ pub mod caps;
 mod counters;
 pub mod device;
 mod enumerate;
+mod fault;
 pub mod kept_file;
 pub mod kernel;
 mod memory;

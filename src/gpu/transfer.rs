@@ -120,7 +120,7 @@ impl Readback {
     /// Waits for the last copy into it, and shows the whole buffer to `read`.
     ///
     /// # Errors
-    /// What the device reports; never stale data after a fault.
+    /// What the device reports, with what was under way; never stale data after a fault.
     pub fn wait<T>(&self, gpu: &Gpu, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         const PENDING: u8 = 0;
         const MAPPED: u8 = 1;
@@ -139,7 +139,8 @@ impl Readback {
         // when our own wait is over already: a moment later it has.
         let mut turns = 0;
         loop {
-            gpu.wait()?;
+            gpu.wait()
+                .map_err(|error| error.during("reading results back"))?;
             match state.load(Ordering::Acquire) {
                 MAPPED => break,
                 PENDING if turns < CALLBACK_TURNS => std::thread::sleep(CALLBACK_TURN),

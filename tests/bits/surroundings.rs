@@ -187,7 +187,7 @@ fn agrees_with_defaults(open: &OpenOptions, lanes: u32, types: &[Types]) {
 }
 
 #[test]
-fn capabilities_change_no_bit() {
+fn e3_capabilities_change_no_bit() {
     let none = OpenOptions {
         caps: Some("none".to_owned()),
         ..OpenOptions::default()

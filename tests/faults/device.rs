@@ -2,14 +2,60 @@
 
 use super::common::gpu;
 use super::refused;
+use nelumbo::engine::EngineCore;
 use nelumbo::gpu::adapter::{self, Backend};
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Readback, Selection};
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{Config, MemoryLimit, synthetic};
 use nelumbo::{Error, LoadOptions};
+use std::time::{Duration, Instant};
+
+/// A device that goes while the weights are filled in, at whatever moment.
+#[test]
+fn e5_a_device_lost_while_loading_is_told_without_a_hang() {
+    let config = synthetic::tiny();
+    let checkpoint = synthetic::checkpoint(&config, 1).unwrap();
+    let options = LoadOptions::default();
+    let mut lost = 0;
+    for wait in [0, 1, 2, 4, 8, 16, 32] {
+        let Some(gpu) = gpu(&OpenOptions::default()) else {
+            return;
+        };
+        let start = Instant::now();
+        let result = std::thread::scope(|scope| {
+            let destroyer = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(wait));
+                gpu.destroy();
+            });
+            if wait == 0 {
+                destroyer.join().unwrap();
+            }
+            decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options)
+                .and_then(EngineCore::new)
+        });
+        if let Err(error) = result {
+            assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+            lost += 1;
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "{wait} ms");
+    }
+    assert!(lost > 0);
+}
 
 #[test]
-fn more_than_a_binding_or_a_buffer_can_hold_is_refused() {
+fn e5_a_device_lost_before_a_result_is_read_back_names_that() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let readback = Readback::new(&gpu, 16).unwrap();
+    gpu.destroy();
+    let read = readback.wait(&gpu, |_| panic!("there is nothing to read"));
+    let error = refused(read, &["lost", "while reading results back"]);
+    assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
+}
+
+#[test]
+fn e6_more_than_a_binding_or_a_buffer_can_hold_is_refused() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };
@@ -31,7 +77,7 @@ fn more_than_a_binding_or_a_buffer_can_hold_is_refused() {
 }
 
 #[test]
-fn a_context_that_no_device_holds_is_refused() {
+fn e6_a_context_that_no_device_holds_is_refused() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };
@@ -65,7 +111,7 @@ fn a_context_that_no_device_holds_is_refused() {
 }
 
 #[test]
-fn a_model_too_wide_for_a_binding_is_refused() {
+fn e3_m33_a_model_too_wide_for_a_binding_is_refused() {
     let open = OpenOptions {
         max_binding: Some(1 << 20),
         ..OpenOptions::default()

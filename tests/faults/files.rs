@@ -260,6 +260,43 @@ fn c10_a_context_below_what_the_model_was_made_for_is_told() {
     assert_eq!(heard, [""; 0]);
 }
 
+/// What is computed is what was read, whatever lies there now; reading again tells the difference.
+#[test]
+fn e15_a_model_file_that_is_replaced_changes_nothing_before_it_is_loaded_again() {
+    if gpu(&OpenOptions::default()).is_none() {
+        return;
+    }
+    let model = TinyLlama::new();
+    let bytes = model.gguf(|file| file).finish();
+    let (folder, path) = written(&bytes);
+    let mut other = TinyLlama::new();
+    other.copy_embedding_to_head();
+    let others = other.gguf(|file| file).finish();
+    let expected = run(&path, "q8");
+
+    let loaded = load(&path, "q8").unwrap();
+    let prompt = loaded.texts.tokenizer.encode_raw("oh, hi there").unwrap();
+    let mut engine = EngineCore::new(loaded.decoder).unwrap();
+    let mut ask = || {
+        let mut request = request(&prompt, 40, Sampling::default());
+        request.logprobs = 3;
+        answer(&mut engine, request)
+    };
+    assert_eq!(ask(), expected.0);
+    // another file under the name, the same file with other bytes, cut, and none at all
+    let beside = folder.path().join("beside");
+    fs::write(&beside, &others).unwrap();
+    fs::rename(&beside, &path).unwrap();
+    assert_eq!(ask(), expected.0);
+    assert_ne!(run(&path, "q8").0, expected.0);
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(run(&path, "q8"), expected);
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(ask(), expected.0);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(ask(), expected.0);
+}
+
 #[test]
 fn m19_weights_that_are_no_numbers_are_told_or_refused() {
     if gpu(&OpenOptions::default()).is_none() {

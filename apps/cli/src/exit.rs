@@ -19,6 +19,16 @@ pub enum Failure {
     /// The arguments make no sense together.
     #[error("{0}")]
     Usage(String),
+    /// A conversation that the context does not hold any more.
+    #[error(
+        "the conversation has {size} with this message, the context holds {limit} tokens; nothing was \
+         cut: /undo N takes turns back, /clear begins anew, and --ctx-size makes room for more"
+    )]
+    ContextFull {
+        /// What there is of it, with its unit.
+        size: String,
+        limit: usize,
+    },
     /// No such model, or its bytes are not the ones they should be.
     #[error("{0}")]
     Model(String),
@@ -69,7 +79,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Failure::OutputClosed => 0,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::ContextFull { .. } => 2,
             Failure::Model(_) => 3,
             Failure::Network(_) | Failure::Disk(_) | Failure::Io { .. } => 6,
             Failure::Interrupted => INTERRUPTED,

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_vanishes_is_an_error() {
+    fn e16_an_engine_that_vanishes_is_an_error() {
         let mut script = Script::new([]);
         script.over = true;
         let stop = AtomicBool::new(false);

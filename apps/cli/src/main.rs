@@ -46,8 +46,13 @@ fn main() -> ExitCode {
         }
         Err(Unparsed::Line(error)) => {
             // Help goes to stdout with 0, a usage error to stderr with 2. Neither minds a closed pipe.
-            let _ = error.print();
-            return ExitCode::from(error.exit_code() as u8);
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            let lost = printed.err().filter(|_| !error.use_stderr());
+            let Some(failure) = lost.map(Failure::stdout) else {
+                return ExitCode::from(error.exit_code() as u8);
+            };
+            exit::report(&failure);
+            return ExitCode::from(failure.code());
         }
     };
     start_log(&cli.global);

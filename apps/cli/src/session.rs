@@ -30,6 +30,9 @@ use crate::stopwatch::Stopwatch;
 /// How long a wait for an event lasts before Ctrl-C is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
 
+/// What is under way where a device fails before the first answer.
+const LOADING: &str = "loading the model";
+
 /// A model that is ready to answer.
 pub struct Session {
     engine: Engine,
@@ -69,9 +72,11 @@ pub fn open(
                 let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
                 bar.at(done);
             };
-            let Model { decoder, texts } = Model::load(&path, &load, &mut progress)?;
+            let model = Model::load(&path, &load, &mut progress);
+            let Model { decoder, texts } = model.map_err(|error| error.during(LOADING))?;
             let gpu = Arc::clone(decoder.gpu());
-            let mut engine = EngineCore::with_options(decoder, options)?;
+            let mut engine = EngineCore::with_options(decoder, options)
+                .map_err(|error| error.during(LOADING))?;
             let other_bytes = engine.other_bytes();
             let decoder = engine.decoder();
             let memory = Memory {

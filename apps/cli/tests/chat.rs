@@ -96,6 +96,7 @@ mod in_a_terminal {
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
+    use super::support::server::{Reply, Server};
     use super::support::terminal::Terminal;
     use super::*;
 
@@ -241,5 +242,30 @@ mod in_a_terminal {
         assert_eq!(terminal.end(), Some(130));
         let history = world.path("state").join("nelumbo").join("history.txt");
         assert_eq!(fs::read_to_string(history).unwrap_or_default(), "");
+    }
+
+    /// A download that does not get on, as part of loading another model.
+    #[test]
+    fn l8_ctrl_c_during_a_load_is_answered_and_the_second_leaves() {
+        let Some(model) = model() else { return };
+        let world = World::new();
+        let server = Server::start(|_, _| Reply {
+            hold: std::time::Duration::from_secs(60),
+            ..Reply::new(200, b"{}").cut_after(0)
+        });
+        let mut command = world.command(&["chat", "-m"]);
+        command.arg(&model).env("HF_ENDPOINT", &server.url);
+        let mut terminal = start(command);
+        terminal.wait_for(">>> ");
+        terminal.press("/load hf:u/r\r");
+        while server.requests().is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        terminal.press(CTRL_C);
+        terminal.wait_for("loading goes on; Ctrl-C again ends the program");
+        // no matter how long that takes
+        std::thread::sleep(std::time::Duration::from_millis(1200));
+        terminal.press(CTRL_C);
+        assert_eq!(terminal.end(), Some(130));
     }
 }

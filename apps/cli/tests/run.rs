@@ -303,7 +303,7 @@ fn a_pinned_backend_that_is_not_there_never_falls_back() {
 
 /// Where the adapter cannot, here since it may not: an error, never the other mode.
 #[test]
-fn the_fast_mode_is_refused_where_the_adapter_has_no_matrices() {
+fn e3_the_fast_mode_is_refused_where_the_adapter_has_no_matrices() {
     let Some(model) = model() else { return };
     let world = World::new();
     for args in [

@@ -192,10 +192,26 @@ fn dropout_is_ignored() {
     assert_eq!(load(&json, None).unwrap().encode_raw("hi").unwrap(), [256]);
 }
 
+/// What is changed in a file that is right.
+type Change = fn(&mut Value);
+
+/// Each change is refused, by the file's name and these words.
+#[track_caller]
+fn refused(cases: &[(Change, &str)]) {
+    for (change, want) in cases {
+        let mut json = sentence_piece();
+        change(&mut json);
+        let error = load(&json, None).unwrap_err().to_string();
+        assert!(
+            error.starts_with("dir/tokenizer.json: ") && error.contains(want),
+            "{error} / {want}"
+        );
+    }
+}
+
 #[test]
-fn t1_t2_t3_t4_t5_bad_files_are_named() {
-    type Change = fn(&mut Value);
-    let cases: [(Change, &str); 24] = [
+fn t1_t2_t3_t4_bad_models_are_named() {
+    refused(&[
         (|j| j["model"] = Value::Null, "model: missing"),
         (|j| j["model"]["type"] = json!(7), "model.type: 7"),
         (
@@ -251,6 +267,12 @@ fn t1_t2_t3_t4_t5_bad_files_are_named() {
             |j| j["model"]["unk_token"] = json!("<none>"),
             "model.unk_token: \"<none>\"",
         ),
+    ]);
+}
+
+#[test]
+fn t4_t5_bad_parts_beside_the_model_are_named() {
+    refused(&[
         (
             |j| j["added_tokens"][1]["id"] = json!(9),
             "added_tokens[1].id: 9, but \"<s>\" is token 1 already",
@@ -286,16 +308,7 @@ fn t1_t2_t3_t4_t5_bad_files_are_named() {
             |j| j["post_processor"]["special_tokens"]["<s>"]["ids"] = json!([4000]),
             "post_processor.special_tokens[\"<s>\"].ids: 4000",
         ),
-    ];
-    for (change, want) in cases {
-        let mut json = sentence_piece();
-        change(&mut json);
-        let error = load(&json, None).unwrap_err().to_string();
-        assert!(
-            error.starts_with("dir/tokenizer.json: ") && error.contains(want),
-            "{error} / {want}"
-        );
-    }
+    ]);
 }
 
 #[test]

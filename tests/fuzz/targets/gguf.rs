@@ -32,8 +32,9 @@ fn run(data: &[u8]) {
         let _ = gguf.metadata.opt_strings(key);
     }
     let files = ModelFiles::Gguf(gguf);
-    if let Err(error) = Texts::load(&files) {
-        super::names(&error, FILE);
+    match Texts::load(&files) {
+        Ok(texts) => super::encode(&texts.tokenizer, "hi A \u{2581}hi"),
+        Err(error) => super::names(&error, FILE),
     }
     let config = family(&files).and_then(|family| Ok((family, (family.config)(&files)?)));
     match config {
@@ -78,5 +79,49 @@ fn seeds() -> Vec<Vec<u8>> {
         .string("tokenizer.chat_template", "{{ messages[0].content }}")
         .u32("tokenizer.ggml.eos_token_id", 3);
     let model = tiny_llama::TinyLlama::new().gguf(|file| file);
-    [each, values, head, model].map(GgufWriter::finish).into()
+    [each, values, head, pieces("llama"), pieces("t5"), model]
+        .map(GgufWriter::finish)
+        .into()
+}
+
+/// A vocabulary of scored pieces, with a byte, a word of the user's, and a map by which `A` becomes `a`.
+fn pieces(kind: &str) -> GgufWriter {
+    let tokens = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "<0x0A>",
+        "\u{2581}",
+        "h",
+        "i",
+        "hi",
+        "\u{2581}hi",
+        "a",
+        "<mask>",
+    ];
+    let scores = [0.0, 0.0, 0.0, 0.0, -2.0, -3.0, -3.0, -1.5, -1.0, -4.0, 0.0];
+    let mut trie = [0u32; 256];
+    trie[usize::from(b'A')] = u32::from(b'A') | 1 << 8 | 1 << 10; // a value, one unit away
+    trie[usize::from(b'A') ^ 1] = 1 << 31; // the first replacement
+    let units = trie.iter().flat_map(|unit| unit.to_le_bytes());
+    let map: Vec<u8> = (4 * trie.len() as u32)
+        .to_le_bytes()
+        .into_iter()
+        .chain(units)
+        .chain(*b"a\0")
+        .collect();
+    GgufWriter::new()
+        .string("general.architecture", "llama")
+        .string("tokenizer.ggml.model", kind)
+        .strings("tokenizer.ggml.tokens", &tokens)
+        .f32s("tokenizer.ggml.scores", &scores)
+        .i32s(
+            "tokenizer.ggml.token_type",
+            &[2, 3, 3, 6, 1, 1, 1, 1, 1, 1, 4],
+        )
+        .u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2)
+        .u32("tokenizer.ggml.unknown_token_id", 0)
+        .bool("tokenizer.ggml.remove_extra_whitespaces", true)
+        .array("tokenizer.ggml.precompiled_charsmap", 0, map.len(), &map)
 }

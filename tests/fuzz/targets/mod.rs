@@ -12,6 +12,7 @@ mod tokenizer;
 
 use nelumbo::Error;
 use nelumbo::formats::Checkpoint;
+use nelumbo::text::Tokenizer;
 
 /// A name, what to do with an input, and inputs to begin from.
 pub struct Target {
@@ -65,6 +66,26 @@ fn read_all(checkpoint: &Checkpoint) {
             assert_eq!(rows.len(), len);
         }
     }
+}
+
+/// Encodes this text and one with a bit of everything: ids are tokens, and what cannot be encoded is
+/// the tokenizer's error.
+fn encode(tokenizer: &Tokenizer, text: &str) {
+    for text in [text, "Why is the sky blue?\n\n  하늘 é <|im_end|> 12345\0"] {
+        let plain = match tokenizer.encode_plain(text) {
+            Ok(ids) => ids,
+            Err(error) => {
+                assert!(matches!(error, Error::Tokenizer { .. }), "{error}");
+                continue;
+            }
+        };
+        for &id in &plain {
+            assert!((id as usize) < tokenizer.vocab_size());
+            let _ = (tokenizer.token_bytes(id), tokenizer.token_text(id));
+        }
+        let _ = tokenizer.encode_raw(text);
+    }
+    assert_eq!(tokenizer.token_bytes(u32::MAX), b"");
 }
 
 /// An error that a file caused says which one.

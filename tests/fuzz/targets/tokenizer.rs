@@ -1,7 +1,6 @@
 //! A `tokenizer.json`, the `tokenizer_config.json` beside it, and a text.
 
 use super::Target;
-use nelumbo::Error;
 use nelumbo::text::Tokenizer;
 use std::path::Path;
 
@@ -20,22 +19,7 @@ fn run(data: &[u8]) {
         Ok(tokenizer) => tokenizer,
         Err(error) => return super::names(&error, "tokenizer"),
     };
-    let text = String::from_utf8_lossy(text);
-    for text in [&text, "Why is the sky blue?\n\n  하늘 é <|im_end|> 12345\0"] {
-        let plain = match tokenizer.encode_plain(text) {
-            Ok(ids) => ids,
-            Err(error) => {
-                assert!(matches!(error, Error::Tokenizer { .. }), "{error}");
-                continue;
-            }
-        };
-        for &id in &plain {
-            assert!((id as usize) < tokenizer.vocab_size());
-            let _ = (tokenizer.token_bytes(id), tokenizer.token_text(id));
-        }
-        let _ = tokenizer.encode_raw(text);
-    }
-    assert_eq!(tokenizer.token_bytes(u32::MAX), b"");
+    super::encode(&tokenizer, &String::from_utf8_lossy(text));
 }
 
 fn seeds() -> Vec<Vec<u8>> {
@@ -64,10 +48,18 @@ fn seeds() -> Vec<Vec<u8>> {
         "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
             "continuing_subword_prefix": "", "ignore_merges": true,
             "vocab": {"<unk>": 0, "a": 1, "b": 2, "ab": 3}, "merges": [["a", "b"]]}}"#;
+    // a map by which `A` becomes `a`: a length, a trie that is empty but for two units, the text
+    let zeros = |count| "A".repeat(count);
+    let charsmap = format!("AAQ{}CAQQU{}BhAA==", zeros(347), zeros(1015));
+    let mapped = unigram.replace(
+        r#"{"type": "Prepend", "prepend": "\u2581"}"#,
+        &format!(r#"{{"type": "Precompiled", "precompiled_charsmap": "{charsmap}"}}"#),
+    );
     let config = r#"{"add_bos_token": true, "bos_token": "<|im_end|>", "eos_token": {"content": "<|im_end|>"}}"#;
     vec![
         super::joined(&[bpe, config, "hi 12"]),
         super::joined(&[unigram, "{}", "hi\n"]),
+        super::joined(&[&mapped, "{}", "A hi\n"]),
         super::joined(&[merges, "", "abab"]),
     ]
 }

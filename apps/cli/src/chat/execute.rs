@@ -58,7 +58,9 @@ impl Repl<'_> {
                 self.screen.show(&text)?;
             }
             Command::Backend(Some(adapter)) => {
-                self.partner.move_to(&adapter)?;
+                let partner = &mut self.partner;
+                self.interrupts
+                    .while_loading(|| partner.move_to(&adapter))?;
                 let text = self.partner.adapter();
                 self.screen
                     .remark(&format!("now on {text}; the conversation goes on"));
@@ -164,7 +166,10 @@ impl Repl<'_> {
             self.saved_as = Some(path);
             return Ok(());
         }
-        let suited = self.partner.load(&path.to_string_lossy())?;
+        let partner = &mut self.partner;
+        let suited = self
+            .interrupts
+            .while_loading(|| partner.load(&path.to_string_lossy()))?;
         self.settings.suit(&suited);
         let name = self.partner.name();
         self.screen.remark(&format!(

@@ -89,11 +89,17 @@ pub fn save(path: &Path, bytes: &[u8], may_replace: bool) -> Result<(), Failure>
     if path.is_dir() {
         return Err(Failure::Usage(format!("{} is a folder", path.display())));
     }
-    if !may_replace && path.symlink_metadata().is_ok() {
-        return Err(Failure::Usage(format!(
-            "{} is there already; /save -f replaces it",
-            path.display()
-        )));
+    if let Ok(there) = path.symlink_metadata() {
+        if !may_replace {
+            return Err(Failure::Usage(format!(
+                "{} is there already; /save -f replaces it",
+                path.display()
+            )));
+        }
+        // a rename would put a file in the place of a device or a pipe
+        if !there.is_file() && !there.is_symlink() {
+            return Err(Failure::Usage(format!("{} is no file", path.display())));
+        }
     }
     replace(path, bytes).map_err(Failure::io(path))
 }
@@ -158,6 +164,17 @@ mod tests {
         ));
         let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "{names:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn l6_what_is_no_file_is_not_replaced_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let failure = save(&path, b"x", true).unwrap_err();
+        assert!(failure.to_string().ends_with("is no file"), "{failure}");
+        assert!(!path.is_file());
     }
 
     #[test]

@@ -154,10 +154,17 @@ impl<'a> Repl<'a> {
     pub fn say(&mut self, message: String) -> Result<(), Failure> {
         let mut parts = self.attached.clone();
         parts.push(message);
-        if self.ask(&parts.join("\n\n"))? {
+        let asked = self.ask(&parts.join("\n\n"));
+        let is_full = matches!(asked, Err(Failure::ContextFull { .. }));
+        if is_full && !self.attached.is_empty() {
+            // kept, they would make every message too long until all is forgotten
+            self.screen
+                .remark("what was read is dropped again; /read brings it back where there is room");
+        }
+        if is_full || matches!(asked, Ok(true)) {
             self.attached.clear();
         }
-        Ok(())
+        asked.map(drop)
     }
 
     /// Lets the model answer, and keeps message and answer. Whether there was one: nothing is kept of
@@ -167,7 +174,8 @@ impl<'a> Repl<'a> {
         let count = self.conversation.num_messages_with_next();
         if limit > 0 && count > limit {
             // each message takes a token at least, so that nothing needs to be rendered to know
-            return Err(overflow(&format!("{count} messages"), limit));
+            let size = format!("{count} messages");
+            return Err(Failure::ContextFull { size, limit });
         }
         self.interrupts.begin();
         let messages = self.conversation.messages_with(message);
@@ -182,9 +190,10 @@ impl<'a> Repl<'a> {
         let answered = self.partner.answer(&messages, &options, &mut piece, stop);
         waiting.finish_and_clear();
         let answer = answered.map_err(|failure| match failure {
-            Failure::Engine(Error::RequestTooLong { tokens, limit }) => {
-                overflow(&format!("{tokens} tokens"), limit)
-            }
+            Failure::Engine(Error::RequestTooLong { tokens, limit }) => Failure::ContextFull {
+                size: format!("{tokens} tokens"),
+                limit,
+            },
             other => other,
         })?;
         let interrupted = self.interrupts.came();
@@ -224,14 +233,6 @@ impl<'a> Repl<'a> {
         }
         self.last = Some(answer);
     }
-}
-
-/// A conversation that is too long, with what to do.
-fn overflow(size: &str, limit: usize) -> Failure {
-    Failure::Usage(format!(
-        "the conversation has {size} with this message, the context holds {limit} tokens; nothing was cut: \
-         /undo N takes turns back, /clear begins anew, and --ctx-size makes room for more"
-    ))
 }
 
 /// Whether the conversation can go on after it.

@@ -10,6 +10,7 @@ mod hub_cache;
 mod hub_remove;
 mod hub_scan;
 mod local;
+mod lock;
 pub mod ls;
 mod network;
 mod obtain;

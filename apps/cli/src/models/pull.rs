@@ -1,8 +1,7 @@
 //! Getting files: their sources in order, one writer at a time, nothing accepted unseen.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nelumbo::Error;
 use nelumbo::formats;
@@ -12,6 +11,7 @@ use super::checksum::Checksum;
 use super::choice::Kind;
 use super::fetch::Remote;
 use super::headers::{encoded, encoded_part};
+use super::lock::Lock;
 use super::network::Network;
 use super::partial::Partial;
 use super::progress::{Progress, human_bytes};
@@ -100,11 +100,10 @@ pub fn get_all(
 }
 
 fn get(wanted: &Wanted, network: &Network, headline: &mut Option<&str>) -> Result<(), Failure> {
-    for path in [&wanted.target, &wanted.lock] {
-        let folder = folder_of(path);
-        fs::create_dir_all(folder).map_err(Failure::io(folder))?;
-    }
-    let _lock = lock(&wanted.lock)?;
+    let _lock = Lock::wait(&wanted.lock)?;
+    // under the lock, since a removal takes the folder along
+    let folder = folder_of(&wanted.target);
+    fs::create_dir_all(folder).map_err(Failure::io(folder))?;
     match wanted.state()? {
         (State::Ready, _) => return Ok(()), // by the process that held the lock
         (State::Corrupt, found) => say(&format!(
@@ -292,34 +291,4 @@ fn warn_unverified(wanted: &Wanted, found: &Checksum) {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
-}
-
-/// Holds the lock until the file is dropped. The system frees it when a process dies,
-/// so there is no stale lock to clean up.
-fn lock(path: &Path) -> Result<File, Failure> {
-    let mut told = false;
-    loop {
-        if let Some(file) = try_lock(path)? {
-            return Ok(file);
-        }
-        if !told {
-            say("another process is downloading this model; waiting for it");
-            told = true;
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
-/// The lock, unless somebody holds it. Its folder must be there.
-pub fn try_lock(path: &Path) -> Result<Option<File>, Failure> {
-    let file = File::create(path).map_err(Failure::io(path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        // Some network file systems have no locks; one writer is then the user's care.
-        Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {
-            Ok(Some(file))
-        }
-        Err(TryLockError::Error(error)) => Err(Failure::io(path)(error)),
-    }
 }

@@ -1,5 +1,6 @@
 //! The table of models known by name: the one built in, the user's merged over it.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
@@ -8,11 +9,15 @@ use serde::Deserialize;
 
 use super::reference::is_plain_name;
 use crate::exit::Failure;
+use crate::reading;
 
 /// The table built into the program.
 const EMBEDDED: &str = include_str!("../../../../models.toml");
 /// How errors call it.
 const EMBEDDED_NAME: &str = "models.toml (built in)";
+
+/// No table of models is longer.
+const MAX_BYTES: u64 = 4 << 20;
 
 /// All entries, the user's replacing built-in ones of the same name and tag.
 #[derive(Debug)]
@@ -114,13 +119,21 @@ impl Registry {
             entries: parse(Path::new(EMBEDDED_NAME), EMBEDDED)?,
         };
         if let Some(path) = user_table() {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => registry.merge(parse(&path, &text)?),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(source) => return Err(Failure::Io { path, source }),
-            }
+            registry.merge_file(&path)?;
         }
         Ok(registry)
+    }
+
+    /// The entries of a file, where there is one.
+    fn merge_file(&mut self, path: &Path) -> Result<(), Failure> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(Failure::io(path)(source)),
+        };
+        let text = reading::read_text(file, path, MAX_BYTES)?;
+        self.merge(parse(path, &text)?);
+        Ok(())
     }
 
     fn merge(&mut self, entries: Vec<Entry>) {
@@ -300,6 +313,29 @@ mod tests {
         assert_eq!(registry.entries.len(), count + 1);
         assert_eq!(registry.find("smollm2-135m:other").unwrap().tag, "other");
         assert!(registry.find("smollm2-135m:none").is_none() && registry.find("x").is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_absent_is_no_table_and_one_that_is_no_text_or_endless_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("models.toml");
+        let read = || {
+            let mut registry = Registry { entries: vec![] };
+            let result = registry.merge_file(&path);
+            result.map(|()| registry.entries.len())
+        };
+        assert_eq!(read().unwrap(), 0);
+        std::fs::write(&path, EMBEDDED).unwrap();
+        assert!(read().unwrap() > 0);
+        let long = " ".repeat(MAX_BYTES as usize + 1);
+        for (bytes, part) in [
+            (&b"ab\xff"[..], "models.toml: not valid UTF-8 at byte 2"),
+            (long.as_bytes(), "models.toml: more than 4194304 bytes"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let failure = read().unwrap_err();
+            assert!(failure.to_string().ends_with(part), "{failure}");
+        }
     }
 
     #[test]

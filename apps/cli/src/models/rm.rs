@@ -11,10 +11,10 @@ use super::cache::{Cache, with_suffix};
 use super::choice::{Candidate, Kind};
 use super::hub_cache::Repo;
 use super::local::{self, Local, Place};
+use super::lock::Lock;
 use super::obtain;
 use super::partial;
 use super::progress::human_bytes;
-use super::pull::try_lock;
 use super::reference::{HubRef, Reference};
 use super::registry::Registry;
 use crate::args::GlobalArgs;
@@ -213,8 +213,9 @@ fn delete_own(target: &Path, name: &str) -> Result<u64, Failure> {
     let freed = size + partial::remove(&with_suffix(target, ".partial"))?;
     partial::remove_if_there(&with_suffix(target, ".source"))?;
     let _ = fs::remove_dir_all(with_suffix(target, ".pip"));
-    drop(held);
-    partial::remove_if_there(&lock)?;
+    if let Some(held) = held {
+        held.remove(&lock)?;
+    }
     // the model's folder, unless something else is in it
     if let Some(folder) = target.parent() {
         let _ = fs::remove_dir(folder);
@@ -223,11 +224,11 @@ fn delete_own(target: &Path, name: &str) -> Result<u64, Failure> {
 }
 
 /// The lock that a download would hold.
-fn hold(lock: &Path, name: &str) -> Result<Option<fs::File>, Failure> {
+fn hold(lock: &Path, name: &str) -> Result<Option<Lock>, Failure> {
     if !lock.parent().is_some_and(Path::is_dir) {
         return Ok(None);
     }
-    match try_lock(lock)? {
+    match Lock::try_hold(lock)? {
         Some(held) => Ok(Some(held)),
         None => Err(Failure::Usage(format!(
             "{name} is being downloaded by another process: stop that first"

@@ -140,7 +140,7 @@ fn the_hubs_variables_say_where_its_cache_is() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_one_warning_and_no_reason_to_stop() {
+fn e9_a_cache_that_cannot_be_written_is_one_warning_and_no_reason_to_stop() {
     let world = World::new();
     fs::write(world.path("a-file"), b"").unwrap();
     fs::write(world.path("m.gguf"), gguf(32_000, 1)).unwrap();

@@ -212,7 +212,7 @@ fn a_kind_that_is_not_computed_here_is_fetched_with_a_warning() {
 }
 
 #[test]
-fn what_does_not_fit_on_the_disk_is_refused_before_the_first_byte() {
+fn l6_what_does_not_fit_on_the_disk_is_refused_before_the_first_byte() {
     let world = World::new();
     let repo = one(gguf(LARGE, 1));
     let server = Server::start(move |request, _| {
@@ -239,6 +239,29 @@ fn what_does_not_fit_on_the_disk_is_refused_before_the_first_byte() {
         "{}",
         ended.stderr
     );
+}
+
+/// No file may become longer than 512 bytes: what a full disk is to a program.
+#[test]
+fn l6_a_disk_that_is_full_halfway_is_told_and_leaves_no_model() {
+    let world = World::new();
+    let server = hub::start(vec![one(gguf(LARGE, 1))]);
+    let line = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let mut command = world.in_shell(line, &["pull", "u/r"]);
+    let ended = finish(command.env("HF_ENDPOINT", &server.url));
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+
+    assert!(ended.stderr.contains("File too large"), "{}", ended.stderr);
+    assert!(
+        !ended.stderr.contains("could be reached"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(world.state_of("u/r:Q4_K_M"), "partial");
+    // with room it goes on from there
+    let ended = world.nelumbo(&server.url, &["pull", "u/r"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(world.state_of("u/r:Q4_K_M"), "ready");
 }
 
 #[test]

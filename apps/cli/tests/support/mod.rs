@@ -142,6 +142,26 @@ impl World {
         command
     }
 
+    /// `nelumbo` as `"$@"` of a line of shell, which can take away what a program usually has.
+    #[cfg(unix)]
+    pub fn in_shell(&self, line: &str, args: &[&str]) -> Command {
+        let program = self.command(args);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", line, "sh"]).arg(program.get_program());
+        shell.args(program.get_args());
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        shell
+    }
+
     /// Runs `nelumbo` with the hub at `hub`.
     pub fn nelumbo(&self, hub: &str, args: &[&str]) -> Ended {
         finish(self.command(args).env("HF_ENDPOINT", hub))

@@ -67,6 +67,32 @@ fn a_file_goes_in_front_of_the_next_message() {
 }
 
 #[test]
+fn a_file_beyond_the_context_is_dropped_and_the_talk_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.txt");
+    fs::write(&path, "x".repeat(100)).unwrap();
+    let mut echo = Echo::new();
+    echo.limit = 90;
+    let read = format!("/read {}", path.display());
+    let talked = typed(&mut echo, &["hello", &read, "What?", "next"]);
+    talked.result.unwrap();
+    assert_eq!(talked.out, "1: hello\n3: next\n");
+    assert_eq!(echo.heard[1][2].content, "next");
+    for part in ["120 tokens", "90 tokens", "what was read is dropped"] {
+        assert!(talked.err.contains(part), "{part}: {}", talked.err);
+    }
+    // without a file there is nothing to drop
+    let talked = typed(&mut echo, &[&"x".repeat(100)]);
+    assert!(!talked.err.contains("dropped"), "{}", talked.err);
+    // what fails for another reason keeps it
+    fs::write(&path, "one").unwrap();
+    let mut echo = Echo::with([Plan::Fail(Failure::Model("gone".to_owned()))]);
+    let talked = typed(&mut echo, &[&read, "What?", "again"]);
+    talked.result.unwrap();
+    assert_eq!(echo.heard[0][0].content, "one\n\nagain");
+}
+
+#[test]
 fn settings_and_the_system_message_take_effect_at_once() {
     let mut echo = Echo::new();
     let lines = [

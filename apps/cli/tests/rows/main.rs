@@ -1,19 +1,15 @@
 //! Bad input and bad surroundings, by the names that the catalogue of them has: `l` rows are about the
-//! command line, `e` rows about the environment.
+//! command line and are here, `e` rows about the environment.
 
+mod environment;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::fs;
-use std::process::Stdio;
+#[cfg(unix)]
+use std::process::Command;
 
 use support::{Ended, World, closed_port, finish, model};
-
-/// What the Vulkan loader and EGL read; with these they find nothing.
-const NO_DRIVERS: [(&str, &str); 3] = [
-    ("VK_ICD_FILENAMES", "/nonexistent"),
-    ("VK_DRIVER_FILES", "/nonexistent"),
-    ("__EGL_VENDOR_LIBRARY_FILENAMES", "/nonexistent"),
-];
 
 fn run(args: &[&str]) -> Ended {
     World::new().nelumbo(&closed_port(), args)
@@ -175,20 +171,73 @@ fn l5_a_reader_that_has_left_and_a_stdin_that_is_closed() {
     #[cfg(unix)]
     {
         // no stdin at all: no prompt, and no panic
-        let program = env!("CARGO_BIN_EXE_nelumbo");
-        let mut command = world.command(&[]);
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", "exec \"$0\" run m <&-", program]);
-        for (name, value) in command.stdin(Stdio::null()).get_envs() {
-            match value {
-                Some(value) => shell.env(name, value),
-                None => shell.env_remove(name),
-            };
-        }
-        let ended = finish(shell.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let ended = finish(&mut world.in_shell("exec \"$@\" <&-", &["run", "m"]));
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(ended.stderr.contains("no prompt"), "{}", ended.stderr);
     }
+}
+
+/// `/dev/full` takes nothing: what is printed is lost, and that is told instead of half of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn l6_a_full_disk_behind_stdout_is_an_error_and_no_panic() {
+    let world = World::new();
+    let lines = world.path("lines.txt");
+    fs::write(&lines, "hello\n").unwrap();
+    let mut cases = vec![
+        vec!["version", "--json"],
+        vec!["completions", "bash"],
+        vec!["chat", "--help"],
+        vec!["ls", "--json"],
+        vec!["devices", "--json"],
+    ];
+    let path = model();
+    if let Some(path) = path.as_deref().and_then(std::path::Path::to_str) {
+        let run = ["run", "-q", "-n", "4", "hello", "-m", path];
+        cases.push(run.to_vec());
+        cases.push([&run[..], &["--format", "json"]].concat());
+        cases.push(vec!["chat", "-q", "-n", "4", "-m", path]);
+        cases.push(vec!["show", path, "--json"]);
+        cases.push(vec!["tokenize", path, "hello"]);
+        cases.push(vec![
+            "bench", "-q", "-p", "8", "-n", "2", "-r", "1", "-m", path,
+        ]);
+    }
+    for args in cases {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let lines = fs::File::open(&lines).unwrap();
+        let ended = finish(world.command(&args).stdin(lines).stdout(full));
+        assert_eq!(ended.code, Some(6), "{args:?}: {}", ended.stderr);
+        let message = "error: stdout: No space left on device";
+        assert!(ended.stderr.contains(message), "{args:?}: {}", ended.stderr);
+    }
+}
+
+/// No file may become longer than 512 bytes: what a full disk is to a program.
+#[cfg(target_os = "linux")]
+#[test]
+fn l6_a_conversation_that_the_disk_cannot_hold_leaves_the_file_as_it_was() {
+    let Some(model) = model() else { return };
+    let world = World::new();
+    let file = world.path("talk.json");
+    fs::write(&file, "before").unwrap();
+    let lines = format!("{}\n/save -f {}\n", "word ".repeat(200), file.display());
+    fs::write(world.path("lines.txt"), lines).unwrap();
+    let line = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
+    let args = ["chat", "-q", "-n", "2", "-m", model.to_str().unwrap()];
+    let mut command = world.in_shell(line, &args);
+    command.stdin(fs::File::open(world.path("lines.txt")).unwrap());
+    let ended = finish(&mut command);
+    assert_eq!(ended.code, Some(6), "{}", ended.stderr);
+    assert!(ended.stderr.contains("talk.json: "), "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
+    let left = fs::read_dir(world.path("")).unwrap();
+    let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let partial: Vec<String> = names.filter(|name| name.contains("partial")).collect();
+    assert!(partial.is_empty(), "{partial:?}");
 }
 
 #[cfg(unix)]
@@ -203,119 +252,10 @@ fn l8_ctrl_c_twice_leaves_with_what_there_is() {
     stdout.read_exact(&mut said).unwrap();
     let script = format!("kill -INT {0}; kill -INT {0}", child.id());
     // the second may find it gone already
-    let _ = std::process::Command::new("sh")
-        .args(["-c", &script])
-        .status();
+    let _ = Command::new("sh").args(["-c", &script]).status();
     stdout.read_to_end(&mut said).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert!(!said.is_empty() && !stderr.contains("error"), "{stderr}");
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn e1_without_a_driver_the_program_says_how_to_get_one() {
-    let world = World::new();
-    let mut cases = vec![vec!["devices".to_owned()]];
-    if let Some(model) = model() {
-        let model = model.to_str().unwrap().to_owned();
-        for args in [
-            &["run", "hello", "-m"][..],
-            &["run", "hello", "--backend", "vulkan", "-m"],
-            &["bench", "-m"],
-        ] {
-            let mut args: Vec<String> = args.iter().map(|&a| a.to_owned()).collect();
-            args.push(model.clone());
-            cases.push(args);
-        }
-    }
-    for args in cases {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let ended = finish(world.command(&args).envs(NO_DRIVERS));
-        assert_eq!(
-            (ended.code, ended.stdout.as_str()),
-            (Some(4), ""),
-            "{args:?}: {}",
-            ended.stderr
-        );
-        for part in ["no usable GPU adapter", "mesa-vulkan-drivers"] {
-            assert!(
-                ended.stderr.contains(part),
-                "{args:?}: {part}: {}",
-                ended.stderr
-            );
-        }
-        // what was tried
-        assert!(
-            ended.stderr.to_lowercase().contains("vulkan"),
-            "{args:?}: {}",
-            ended.stderr
-        );
-    }
-}
-
-#[test]
-fn e2_with_a_cpu_adapter_alone_there_is_one_remark() {
-    let Some(model) = model() else { return };
-    let world = World::new();
-    let devices = world.nelumbo(&closed_port(), &["devices", "--json"]).stdout;
-    let devices: serde_json::Value = serde_json::from_str(&devices).unwrap();
-    let hardware = |d: &serde_json::Value| d["type"] != "software" && d["rejected"].is_null();
-    if devices.as_array().unwrap().iter().any(hardware) {
-        return; // here a GPU would be taken, rightly
-    }
-    let ended = finish(
-        world
-            .command(&["run", "-n", "2", "hello", "-m"])
-            .arg(&model),
-    );
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let remarks = |text: &str| text.matches("note: ").count() + text.matches("warning: ").count();
-    assert_eq!(remarks(&ended.stderr), 1, "{}", ended.stderr);
-    assert!(
-        ended.stderr.contains("note: no GPU found"),
-        "{}",
-        ended.stderr
-    );
-}
-
-#[test]
-fn e9_a_cache_that_cannot_be_written_and_no_home_stop_nothing() {
-    let Some(model) = model() else { return };
-    let world = World::new();
-    let file = world.path("a-file");
-    fs::write(&file, "").unwrap();
-    let ended = finish(
-        world
-            .command(&["run", "-q", "-n", "2", "hello", "-m"])
-            .arg(&model)
-            .env("NELUMBO_CACHE", &file),
-    );
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(warnings(&ended.stderr), 1, "{}", ended.stderr);
-
-    let lines = world.path("lines.txt");
-    fs::write(&lines, "hello\n").unwrap();
-    let ended = finish(
-        world
-            .command(&["chat", "-q", "-n", "2", "-m"])
-            .arg(&model)
-            .stdin(fs::File::open(lines).unwrap())
-            .env_remove("HOME")
-            .env_remove("NELUMBO_CACHE")
-            .env("XDG_STATE_HOME", &file)
-            .env("XDG_CACHE_HOME", &file)
-            .env("XDG_CONFIG_HOME", &file),
-    );
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(warnings(&ended.stderr), 1, "{}", ended.stderr);
-}
-
-/// Lines of ours; the driver may complain of its own cache.
-fn warnings(stderr: &str) -> usize {
-    stderr
-        .lines()
-        .filter(|line| line.starts_with("warn: "))
-        .count()
 }
