@@ -94,10 +94,10 @@ fn less_than_4_percent_of_the_room_taken_is_unused_at_256_tokens() {
     for _ in 0..64 {
         let plan = scheduler.plan_step(usize::MAX);
         let drawn = vec![
-            Sampled {
+            Some(Sampled {
                 token: 1,
                 top_logprobs: Vec::new(),
-            };
+            });
             COUNT
         ];
         let lengths: usize = scheduler.running().map(|s| s.tokens.len()).sum();

@@ -75,10 +75,10 @@ impl<'a> Serving<'a> {
         let mut sampled = Vec::new();
         for (chunk, row) in drawers.zip(logits.chunks(vocab_size)) {
             self.rows.entry(chunk.id).or_default().push(bits(row));
-            sampled.push(Sampled {
+            sampled.push(Some(Sampled {
                 token: argmax(row),
                 top_logprobs: Vec::new(),
-            });
+            }));
         }
         for event in self.scheduler.commit_step(&plan, sampled) {
             if let Event::Finished { reason, .. } = event {

@@ -336,7 +336,10 @@ fn a_lost_device_is_opened_again_and_streams_go_on() {
 
 #[test]
 fn e16_a_thread_that_panics_while_loading_is_an_error_and_the_next_one_works() {
-    let spawned = EngineHandle::spawn(|| -> nelumbo::Result<(Engine, ())> { panic!("injected") });
+    let spawned = Engine::start_with(
+        EngineOptions::default(),
+        |_| -> nelumbo::Result<(EngineCore, ())> { panic!("injected") },
+    );
     let error = spawned.err().expect("there is no engine");
     assert!(matches!(error, Error::Device { .. }), "{error:?}");
     assert!(error.to_string().contains("ended while loading"), "{error}");
@@ -348,18 +351,17 @@ fn e16_a_thread_that_panics_while_loading_is_an_error_and_the_next_one_works() {
     let prompt = tokens(52, 9, config.vocab_size);
     // also where the thread that panicked had the device: nothing of it is locked for ever
     let on_thread = gpu.clone();
-    let spawned = EngineHandle::spawn(move || -> nelumbo::Result<(Engine, ())> {
-        let _engine = engine(&on_thread, &synthetic::tiny(), &LoadOptions::default());
-        panic!("injected")
-    });
+    let spawned = Engine::start_with(
+        EngineOptions::default(),
+        move |_| -> nelumbo::Result<(EngineCore, ())> {
+            let _engine = engine(&on_thread, &synthetic::tiny(), &LoadOptions::default());
+            panic!("injected")
+        },
+    );
     assert!(matches!(spawned.err(), Some(Error::Device { .. })));
-    let (handle, ()) = EngineHandle::spawn(move || {
-        let engine = engine(&gpu, &synthetic::tiny(), &LoadOptions::default());
-        Ok((engine, ()))
-    })
-    .unwrap();
+    let handle = start(&gpu, LoadOptions::default(), EngineOptions::default());
     let request = request(&prompt, 3, Sampling::default());
-    let (tokens, reason) = collect(&handle.generate(request).unwrap());
+    let (tokens, reason) = collect(&handle.submit(request).unwrap());
     assert_eq!((tokens.len(), reason), (3, FinishReason::Length));
 }
 
