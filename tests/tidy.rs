@@ -19,6 +19,7 @@ const RANKS: &[&[&str]] = &[
 /// Modules without device, clock, channel or randomness: values that tests can run by the million.
 const PURE: &[&str] = &[
     "src/engine/scheduler.rs",
+    "src/engine/invariants.rs",
     "src/engine/plan.rs",
     "src/engine/pace.rs",
     "src/engine/pacer.rs",

@@ -9,6 +9,7 @@ mod engine_core;
 pub mod evaluate;
 #[cfg(not(target_arch = "wasm32"))]
 mod handle;
+mod invariants;
 mod ledger;
 mod options;
 pub mod pace;

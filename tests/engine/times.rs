@@ -71,6 +71,7 @@ fn preemptions_and_steps_are_counted() {
     let vocab_size = synthetic::tiny().vocab_size;
     let load = LoadOptions {
         ctx_size: Some(96),
+        pool_tokens: Some(96),
         batch_size: Some(32),
         ..LoadOptions::default()
     };

@@ -260,7 +260,9 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     assert_eq!(String::from_utf8_lossy(&said), undisturbed.stdout);
 
     // a terminal that is closed takes the program with it, at once and without a word
-    let (child, _stdout, _) = answering(world.command(&args));
+    // (`env`, since tests that run under nohup hand the deaf ear for HUP on)
+    let line = "exec env --default-signal=HUP \"$@\"";
+    let (child, _stdout, _) = answering(world.in_shell(line, &args));
     signal(&child, "-HUP");
     let output = child.wait_with_output().unwrap();
     let status = std::os::unix::process::ExitStatusExt::signal(&output.status);
