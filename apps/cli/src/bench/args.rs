@@ -41,6 +41,10 @@ pub struct BenchArgs {
     #[arg(short = 'r', long, value_name = "N", default_value_t = 3, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=1000), env = "NELUMBO_REPETITIONS")]
     pub repetitions: u32,
+    /// Repetitions go round over all depths, so that a machine that becomes slower or faster does so for
+    /// all alike; a context is computed again for each second round
+    #[arg(long, env = "NELUMBO_INTERLEAVE", value_parser = FalseyValueParser::new())]
+    pub interleave: bool,
     /// Sequences at once; so far 1 [also: -np]
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=1024), env = "NELUMBO_PARALLEL")]

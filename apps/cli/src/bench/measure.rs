@@ -1,5 +1,6 @@
 //! Runs the tests.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nelumbo::engine::{EngineCore, Trial};
@@ -31,60 +32,92 @@ pub fn some_tokens(engine: &EngineCore, count: usize) -> Vec<u32> {
     (0..count).map(|_| data.below(vocab_size) as u32).collect()
 }
 
-/// Times `tests`, all at one depth, each once to warm up and then `repetitions` times: nanoseconds of
-/// each. `progress` is told every run: its test, its number (0 to warm up), tokens a second.
+/// Times `tests` in rounds, one to warm up and then `repetitions`: nanoseconds of each. `progress` is
+/// told every run: its test, its number (0 to warm up), tokens a second.
 ///
-/// The context before them is computed once, untimed, and every run goes back to its end: what is in
-/// the cache is the same each time.
-pub fn at_one_depth(
+/// A round goes through the depths from one end to the other, and the next one back, so that a machine
+/// that becomes slower or faster does so for all of them alike. The context before a depth is
+/// computed untimed, as far as it is not there still.
+pub fn in_rounds(
     engine: &mut EngineCore,
     tests: &[Test],
     repetitions: u32,
     progress: &mut dyn FnMut(&Test, u32, Option<f64>),
 ) -> Result<Vec<Vec<u64>>, Failure> {
-    let depth = tests.first().map_or(0, |test| test.depth);
-    assert!(
-        tests.iter().all(|test| test.depth == depth),
-        "one depth: {tests:?}"
-    );
     let room = tests.iter().map(Test::room).max().unwrap_or(0);
     let tokens = some_tokens(engine, room + 1);
-    let mut trial = engine.trial(room)?;
-    let next = match depth {
-        0 => tokens[0],
-        _ => trial.feed(&tokens[..depth])?,
+    let mut context = Context {
+        trial: engine.trial(room)?,
+        next: BTreeMap::from([(0, tokens[0])]),
+        tokens,
     };
-    let mut samples_of = |test: &Test| {
-        progress(test, 0, None);
-        timed(&mut trial, test, &tokens[depth..], next)?;
-        let run = |run| {
-            let nanoseconds = timed(&mut trial, test, &tokens[depth..], next)?;
-            let speed = test.tokens() as f64 * 1e9 / nanoseconds as f64;
-            progress(test, run, Some(speed));
-            Ok(nanoseconds)
-        };
-        (1..=repetitions).map(run).collect()
-    };
-    tests.iter().map(&mut samples_of).collect()
-}
-
-/// Nanoseconds of one run of `test` from its depth on: `tokens` at once, or one token after another,
-/// each of them the likeliest after the one before, `next` the first.
-fn timed(trial: &mut Trial, test: &Test, tokens: &[u32], next: u32) -> Result<u64, Failure> {
-    trial.rewind(test.depth);
-    let start = Instant::now();
-    match test.work {
-        Work::Prompt(count) => {
-            trial.feed(&tokens[..count])?;
+    let mut samples = vec![Vec::new(); tests.len()];
+    let mut upwards: Vec<usize> = (0..tests.len()).collect();
+    upwards.sort_by_key(|&i| tests[i].depth);
+    for round in 0..=repetitions {
+        let mut order = upwards.clone();
+        if round % 2 == 1 {
+            order.reverse();
         }
-        Work::Generation(count) => {
-            let mut token = next;
-            for _ in 0..count {
-                token = trial.feed(&[token])?;
+        for i in order {
+            let test = &tests[i];
+            if round == 0 {
+                progress(test, round, None);
+            }
+            let next = context.go_to(test.depth)?;
+            let nanoseconds = context.timed(test, next)?;
+            if round > 0 {
+                let speed = test.tokens() as f64 * 1e9 / nanoseconds as f64;
+                progress(test, round, Some(speed));
+                samples[i].push(nanoseconds);
             }
         }
     }
-    Ok(u64::try_from(start.elapsed().as_nanos())
-        .unwrap_or(u64::MAX)
-        .max(1))
+    Ok(samples)
+}
+
+/// The sequence that tests are timed on, and its text.
+struct Context<'a> {
+    trial: Trial<'a>,
+    tokens: Vec<u32>,
+    /// The likeliest token after so many of the text.
+    next: BTreeMap<usize, u32>,
+}
+
+impl Context<'_> {
+    /// The first `depth` tokens of the text and no others; returns what is likeliest to follow.
+    fn go_to(&mut self, depth: usize) -> Result<u32, Failure> {
+        if self.trial.len() > depth && self.next.contains_key(&depth) {
+            self.trial.rewind(depth);
+        } else if self.trial.len() > depth {
+            self.trial.rewind(0);
+        }
+        if self.trial.len() < depth {
+            let next = self.trial.feed(&self.tokens[self.trial.len()..depth])?;
+            self.next.insert(depth, next);
+        }
+        Ok(self.next[&depth])
+    }
+
+    /// Nanoseconds of one run of `test` from where it begins: tokens of the text at once, or one token
+    /// after another, each of them the likeliest after the one before, `next` the first. They are
+    /// forgotten again.
+    fn timed(&mut self, test: &Test, next: u32) -> Result<u64, Failure> {
+        let start = Instant::now();
+        match test.work {
+            Work::Prompt(count) => {
+                let text = &self.tokens[test.depth..][..count];
+                self.trial.feed(text)?;
+            }
+            Work::Generation(count) => {
+                let mut token = next;
+                for _ in 0..count {
+                    token = self.trial.feed(&[token])?;
+                }
+            }
+        }
+        let nanoseconds = u64::try_from(start.elapsed().as_nanos());
+        self.trial.rewind(test.depth);
+        Ok(nanoseconds.unwrap_or(u64::MAX).max(1))
+    }
 }

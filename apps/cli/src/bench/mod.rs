@@ -55,9 +55,9 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     let machine = Machine::of(engine.decoder().gpu().report());
     let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
     let mut rows = Vec::new();
-    for tests in tests.chunk_by(|a, b| a.depth == b.depth) {
+    for tests in tests.chunk_by(|a, b| args.interleave || a.depth == b.depth) {
         let mut progress = progress(args.repetitions, global.quiet);
-        let samples = measure::at_one_depth(&mut engine, tests, args.repetitions, &mut progress)?;
+        let samples = measure::in_rounds(&mut engine, tests, args.repetitions, &mut progress)?;
         for (test, samples) in tests.iter().zip(samples) {
             let bytes = engine.decoder().gpu().counters().buffer_bytes;
             let least = row::least(&engine, test);
