@@ -23,6 +23,7 @@
 //!             print!("{}", String::from_utf8_lossy(texts.tokenizer.token_bytes(token)));
 //!         }
 //!         Event::Finished { reason, .. } => println!(" ({})", reason.name()),
+//!         Event::Failed { failure, .. } => return Err(failure.into()),
 //!     }
 //! }
 //! println!("{:?} to the first token", handle.stats().and_then(|stats| stats.ttft()));

@@ -43,6 +43,27 @@ impl Gpu {
         Ok(())
     }
 
+    /// Zeroes `tensors` now. The graphics library does so when a buffer is first bound, and looks which
+    /// parts were written by then before it looks for writes of other threads: those would be zeroed
+    /// again. So this comes first where one thread uploads what another binds.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn zero<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
+        let mut encoder = self
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        for tensor in tensors {
+            encoder.clear_buffer(
+                &tensor.buffer.raw,
+                tensor.offset,
+                Some(tensor.bytes.next_multiple_of(4)),
+            );
+        }
+        self.queue.submit([encoder.finish()]);
+        self.check()
+    }
+
     /// Submits what was uploaded and waits, so that the staging memory is free again.
     ///
     /// # Errors

@@ -167,6 +167,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_parallel() {
+        gpu.zero(decoder.weights().tensors())?; // two threads will be at them
+    }
     let mut warm =
         || gpu.count_as_compilation(|| warm_up(decoder, |decoder, step| decoder.record(&step)));
     #[cfg(not(target_family = "wasm"))]

@@ -126,19 +126,22 @@ impl ModelWeights {
         next.map_or(&self.final_norm, |l| &l.attn_norm)
     }
 
+    /// Everything on the device.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        fn layer(l: &LayerWeights) -> impl Iterator<Item = &Tensor> {
+            let matrices = [&l.qkv, &l.o, &l.gate_up, &l.down].into_iter();
+            let norms = [&l.attn_norm, &l.mlp_norm].into_iter();
+            matrices.flat_map(Weights::tensors).chain(norms)
+        }
+        let tables = [Some(&self.embedding), self.head.as_ref()];
+        let tables = tables.into_iter().flatten().flat_map(Weights::tensors);
+        let layers = self.layers.iter().flat_map(layer);
+        tables.chain(layers).chain([&self.final_norm])
+    }
+
     /// Bytes on the device.
     pub fn size_bytes(&self) -> u64 {
-        let layer = |l: &LayerWeights| {
-            let matrices: u64 = [&l.qkv, &l.o, &l.gate_up, &l.down]
-                .into_iter()
-                .map(Weights::size_bytes)
-                .sum();
-            matrices + l.attn_norm.size_bytes() + l.mlp_norm.size_bytes()
-        };
-        self.embedding.size_bytes()
-            + self.layers.iter().map(layer).sum::<u64>()
-            + self.final_norm.size_bytes()
-            + self.head.as_ref().map_or(0, Weights::size_bytes)
+        self.tensors().map(Tensor::size_bytes).sum()
     }
 }
 

@@ -137,11 +137,13 @@ impl Weights {
 
     /// Bytes on the device.
     pub fn size_bytes(&self) -> u64 {
-        self.shards
-            .iter()
-            .flat_map(Shard::bindings)
-            .map(|(_, tensor)| tensor.size_bytes())
-            .sum()
+        self.tensors().map(Tensor::size_bytes).sum()
+    }
+
+    /// All of them, shard by shard.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let all = self.shards.iter().flat_map(Shard::bindings);
+        all.map(|(_, tensor)| tensor)
     }
 }
 
