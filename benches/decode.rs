@@ -14,8 +14,8 @@
 //!
 //! The other model is the GGUF file that `NELUMBO_TEST_MODEL` names. Times are wall clock; on a software adapter
 //! rows of `throughput` have the process's CPU time over the number of cores besides, since other programs
-//! take the device away. `-o json` prints an array of rows instead of tables. `NELUMBO_UNCHECKED=1` leaves
-//! bounds checks out.
+//! take the device away. `-o json` prints an array of rows instead of tables. `NELUMBO_CHECKED=1` puts
+//! bounds checks in.
 
 #[path = "support/clock.rs"]
 mod clock;
@@ -52,10 +52,7 @@ fn main() -> Result<(), Error> {
     let (names, as_json, max_itl) = arguments();
     let wanted = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
     let options = LoadOptions {
-        open: OpenOptions {
-            checked: std::env::var_os("NELUMBO_UNCHECKED").is_none(),
-            ..OpenOptions::from_env()?
-        },
+        open: OpenOptions::from_env()?,
         ctx_size: Some(4608),
         max_running: 16,
         ..LoadOptions::default()

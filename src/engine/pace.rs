@@ -5,6 +5,7 @@
 //! seconds = fixed + a * decodes + b * decode_context + c * prompt_tokens + d * prompt_context
 //! ```
 //!
+//! Prompt tokens are counted with what is missing to whole tiles of the matrices, which take as long.
 //! The five terms, none below zero, are tracked by recursive least squares with a random walk: what
 //! steps do not tell apart stays as it was, what they tell is followed. Two rules keep it sane. The
 //! uncertainty of a term is bounded, so that no single step turns everything over; and a time that
@@ -85,7 +86,11 @@ impl Load {
             1.0,
             self.decodes as f64,
             self.decode_context as f64,
-            self.prompt_tokens as f64,
+            // time is a stair: who does not fill a tile pays for it all the same
+            match self.prompt_tokens {
+                0 => 0.0,
+                tokens => filled(tokens, self.decodes) as f64,
+            },
             self.prompt_context as f64,
         ]
     }
@@ -216,18 +221,13 @@ impl Pace {
         let stretched = last_that(reach, |n| {
             seconds(n) <= allowed.max(limit * (1.0 + STRETCH))
         });
-        let chosen = within.max(fair.min(stretched));
-        whole_tiles(chosen, others.decodes).clamp(1, most.max(1))
+        within.max(fair.min(stretched)).clamp(1, most.max(1))
     }
 }
 
-/// `tokens`, or a few more or less, so that with `others` they fill whole tiles: the time between is
-/// a stair, of which the terms know the slope.
-fn whole_tiles(tokens: usize, others: usize) -> usize {
-    if tokens < 2 * TILE {
-        return tokens;
-    }
-    (tokens + others + TILE / 2) / TILE * TILE - others.min(tokens)
+/// `tokens`, or as many more as fill the last tile with them and `others`.
+fn filled(tokens: usize, others: usize) -> usize {
+    (tokens + others).next_multiple_of(TILE) - others
 }
 
 /// The largest of `0 ..= most` for which `holds`, which holds up to there and not beyond; 0 where there
