@@ -20,6 +20,7 @@ const RANKS: &[&[&str]] = &[
 const PURE: &[&str] = &[
     "src/engine/scheduler.rs",
     "src/engine/plan.rs",
+    "src/engine/ends.rs",
     "src/engine/pace.rs",
     "src/engine/pacer.rs",
     "src/engine/sequence.rs",

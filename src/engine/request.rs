@@ -178,8 +178,8 @@ impl FinishReason {
 /// Why a request ended without an answer, while others go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The device was lost under it more than [`MAX_LOSSES`] times, the last time with nobody else
-    /// at fault.
+    /// The device was lost more than [`MAX_LOSSES`] times in steps that computed it, the last time in one
+    /// that computed nobody else.
     DeviceLost,
     /// Its logits are not numbers.
     NotNumbers,
@@ -189,7 +189,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::DeviceLost => Error::DeviceLost {
-                reason: format!("{} times while it computed this request", MAX_LOSSES + 1),
+                reason: format!("more than {MAX_LOSSES} times while it computed this request"),
             },
             Failure::NotNumbers => Error::Device {
                 message: "the model's logits are not numbers: its weights are damaged, or this \

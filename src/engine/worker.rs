@@ -176,11 +176,18 @@ impl Worker {
             return;
         };
         let result = self.core.go_on_embedding(work).transpose();
-        if let Some(Err(Error::DeviceLost { reason })) = &result
-            && work.survives_loss()
-        {
-            match self.core.recover(reason) {
-                Ok(events) => return events.into_iter().for_each(|event| self.tell(event)),
+        if let Some(Err(Error::DeviceLost { reason })) = &result {
+            let goes_on = work.survives_loss();
+            // no request was in that step: none has lost the device by it
+            let recovered = self.core.recover(reason, &[]);
+            self.ledger.balance(&self.core.scheduler);
+            match recovered {
+                Ok(events) => {
+                    events.into_iter().for_each(|event| self.tell(event));
+                    if goes_on {
+                        return;
+                    }
+                }
                 Err(error) => self.fail(error),
             }
         }
