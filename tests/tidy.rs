@@ -21,6 +21,7 @@ const PURE: &[&str] = &[
     "src/engine/scheduler.rs",
     "src/engine/invariants.rs",
     "src/engine/plan.rs",
+    "src/engine/ends.rs",
     "src/engine/pace.rs",
     "src/engine/pacer.rs",
     "src/engine/sequence.rs",

@@ -18,7 +18,7 @@ use crate::kv::{PageId, pages_for};
 use crate::model::step::{HeadRows, Span};
 use std::sync::Arc;
 
-/// Tokens of a step while requests wait for theirs.
+/// Tokens of a step while requests wait for theirs, or fewer where they shall not wait long.
 const STEP_BESIDE_REQUESTS: usize = 64;
 
 /// How the vectors of a text's tokens become one.
@@ -130,6 +130,7 @@ impl EngineCore {
             most = most.min(STEP_BESIDE_REQUESTS);
         }
         let start = work.num_computed;
+        most = self.pacer.beside(&self.scheduler, start, most);
         let end = work.tokens.len().min(start + most);
         let rows = self.hidden_rows(work, start, end)?;
         let eps = f64::from(self.decoder().config().rms_norm_eps);

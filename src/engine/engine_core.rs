@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub struct EngineCore {
     pub(super) scheduler: Scheduler,
     pub(super) runner: Runner,
-    pacer: Pacer,
+    pub(super) pacer: Pacer,
 }
 
 impl EngineCore {
@@ -117,7 +117,8 @@ impl EngineCore {
     /// One step: some tokens computed, at most one new token for each request.
     ///
     /// # Errors
-    /// What the device reports. Every request in flight is over then, and its pages are free. A device
+    /// What the device reports. Every request in flight is over then, and its pages are free; a device with
+    /// a fault is replaced, so that the next step does not find the same one. A device
     /// that is lost is none of that, as long as it comes back: whoever ran is computed again.
     pub fn step(&mut self) -> Result<Vec<Event>> {
         self.step_watched(&mut |_| ())
@@ -145,9 +146,13 @@ impl EngineCore {
                 }
                 Ok(self.scheduler.commit_step(&plan, sampled))
             }
-            Err(Error::DeviceLost { reason }) => self.recover(&reason),
+            Err(Error::DeviceLost { reason }) => {
+                watch(Moment::Lost(&plan, &self.scheduler));
+                self.recover(&reason, &plan.chunks)
+            }
             Err(error) => {
                 self.scheduler.abandon();
+                self.replace_faulty();
                 Err(error)
             }
         }

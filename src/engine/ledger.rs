@@ -17,6 +17,8 @@ pub enum Moment<'a> {
     Planned(&'a StepPlan, &'a Scheduler),
     /// Its tokens were drawn and read back.
     Computed,
+    /// The device was lost in it; whoever ran is about to be computed again.
+    Lost(&'a StepPlan, &'a Scheduler),
 }
 
 /// What everybody may look at while a step is under way.
@@ -110,14 +112,13 @@ impl Ledger {
         match moment {
             Moment::Planned(plan, scheduler) => self.planned(plan, scheduler, now),
             Moment::Computed => self.computed(now),
+            Moment::Lost(plan, scheduler) => self.lost(plan, scheduler),
         }
     }
 
     fn planned(&mut self, plan: &StepPlan, scheduler: &Scheduler, now: Duration) {
         let board = self.board.clone();
         let stats = &mut lock(&board.totals).stats;
-        // the one before was never computed
-        stats.losses += u64::from(self.step.take().is_some());
         stats.preemptions += plan.preempted.len() as u64;
         for &id in &plan.preempted {
             self.count(id, scheduler.counts(id));
@@ -182,6 +183,18 @@ impl Ledger {
         totals.step_tokens.push(step.num_tokens() as f64);
         drop(totals);
         lock(&self.board.recording).push(step);
+    }
+
+    fn lost(&mut self, plan: &StepPlan, scheduler: &Scheduler) {
+        self.failed();
+        for chunk in &plan.chunks {
+            let sequence = scheduler.sequence(chunk.id);
+            let mut counts = sequence.counts;
+            counts.losses += 1;
+            for &id in [&sequence.id].into_iter().chain(&sequence.siblings) {
+                self.count(id, Some(counts));
+            }
+        }
     }
 
     /// A step failed, whatever it was at.
@@ -258,5 +271,48 @@ fn page_counts(scheduler: &Scheduler) -> PageCounts {
         used: pool.num_used(),
         free: pool.num_free(),
         cached: pool.num_idle(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::request::Request;
+    use crate::engine::scheduler::{Limits, MAX_LOSSES};
+    use crate::kv::{PageGeometry, Pages};
+
+    #[test]
+    fn a_lost_step_is_in_the_books_at_once_and_in_those_of_all_its_answers() {
+        let (board, now) = (Arc::new(Board::new(0)), Duration::ZERO);
+        let mut ledger = Ledger::new(board.clone());
+        let limits = Limits {
+            max_batched_tokens: 16,
+            max_running: 4,
+            max_model_len: 100,
+            max_waiting: 4,
+        };
+        let pages = Pages::new(PageGeometry::new(8, 16), false);
+        let mut scheduler = Scheduler::new(limits, pages, b"");
+        let request = Request {
+            tokens: vec![1; 9],
+            ..Request::default()
+        };
+        let ids = scheduler.submit_several(request, 2).unwrap();
+        ledger.submitted(&ids, 9, now);
+        let mut ended = Vec::new();
+        for losses in 0..=MAX_LOSSES {
+            assert!(ended.is_empty());
+            let plan = scheduler.plan_step(usize::MAX);
+            ledger.see(&Moment::Planned(&plan, &scheduler), now);
+            ledger.see(&Moment::Lost(&plan, &scheduler), now);
+            ended = scheduler.restart(&plan.chunks);
+            assert_eq!(board.stats().losses, losses as u64 + 1);
+        }
+        assert_eq!(ended.len(), 2);
+        for id in ids {
+            let stats = ledger.finished(id, None, now).unwrap();
+            assert_eq!(stats.counts.losses, MAX_LOSSES + 1);
+        }
+        assert_eq!((board.stats().finished.failed, board.stats().steps), (2, 0));
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod batch;
 mod embed;
+mod ends;
 mod engine_core;
 pub mod evaluate;
 #[cfg(not(target_arch = "wasm32"))]

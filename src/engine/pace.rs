@@ -130,6 +130,8 @@ impl Pace {
         self.widen(DRIFT, DRIFT);
         let expected = dot(&costs, &terms);
         let error = seconds - expected;
+        // of a load whose terms were all found to cost nothing, nothing is expected
+        let deviation = (error.abs() / expected).min(1.0 / LEAST_NOISE);
         let noise = (1.25 * self.spread).max(LEAST_NOISE) * expected;
         let mut direction = times(&self.covariance, &terms);
         let mut variance = dot(&direction, &terms) + noise * noise;
@@ -138,12 +140,11 @@ impl Pace {
             if self.misfit.replace(slower) != Some(slower) {
                 return;
             }
-            self.widen(error.abs() / expected, 0.0);
+            self.widen(deviation, 0.0);
             direction = times(&self.covariance, &terms);
             variance = dot(&direction, &terms) + noise * noise;
         } else {
             self.misfit = None;
-            let deviation = error.abs() / expected;
             self.spread += 0.1 * (deviation - self.spread);
         }
         for i in 0..TERMS {

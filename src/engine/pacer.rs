@@ -63,6 +63,18 @@ impl Pacer {
         }
     }
 
+    /// Tokens of a step beside the queue, from `position` of its text on: up to `most`, and where nobody who
+    /// decodes should wait long, as many as a prompt would get.
+    pub fn beside(&self, scheduler: &Scheduler, position: usize, most: usize) -> usize {
+        let decodes = Outlook::of(scheduler).decodes;
+        match self.max_itl {
+            Some(limit) if decodes.decodes > 0 => {
+                self.pace.prompt_tokens(limit, &decodes, position, most)
+            }
+            _ => most,
+        }
+    }
+
     /// Tokens of a step whose longest dispatch ends in time.
     fn step_tokens(&self, config: &Config, decodes: &Load, position: usize, most: usize) -> usize {
         let own = decodes.decodes;
@@ -185,6 +197,19 @@ mod tests {
         scheduler.submit(request(1000)).unwrap();
         let free = run(&mut pacer, &mut scheduler, device);
         assert_eq!(free[0].prompt_tokens + free[0].decodes, 512);
+    }
+
+    #[test]
+    fn work_beside_the_queue_is_held_back_like_a_prompt() {
+        let (mut pacer, mut scheduler) = (Pacer::new(false), scheduler());
+        scheduler.submit(request(600)).unwrap();
+        run(&mut pacer, &mut scheduler, device);
+        assert_eq!(pacer.beside(&scheduler, 0, 64), 64, "nobody asked for less");
+        pacer.set_max_itl(Some(0.07));
+        let held_back = pacer.beside(&scheduler, 0, 64);
+        assert!((8..32).contains(&held_back), "{held_back}");
+        scheduler.cancel(crate::engine::RequestId(1)).unwrap();
+        assert_eq!(pacer.beside(&scheduler, 0, 64), 64, "nobody decodes");
     }
 
     #[test]

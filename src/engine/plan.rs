@@ -58,6 +58,9 @@ impl Scheduler {
     /// it, so that nobody waits long for the next token; at least 1.
     pub fn plan_step(&mut self, prompt_tokens: usize) -> StepPlan {
         let mut plan = StepPlan::default();
+        if self.plan_suspect(&mut plan) {
+            return plan;
+        }
         self.make_way(&mut plan);
         let made_way = plan.preempted.len();
         let mut budget = self.step_tokens;
@@ -76,6 +79,18 @@ impl Scheduler {
             self.admit(&mut plan, &mut budget);
         }
         plan
+    }
+
+    /// Whether somebody who runs is to be computed without company; then that is the step. Everybody else
+    /// keeps pages and place meanwhile.
+    fn plan_suspect(&mut self, plan: &mut StepPlan) -> bool {
+        let suspect = self.running().find(|s| s.is_suspect()).map(|s| s.id);
+        let Some(sequence) = suspect.and_then(|id| self.sequences.get_mut(&id)) else {
+            return false;
+        };
+        let mut budget = self.step_tokens;
+        push_chunk(plan, sequence, &mut self.pages, &mut budget);
+        true
     }
 
     /// From now on a step has at most `tokens` tokens, whoever waits for it; as many as can run at least, and
@@ -162,17 +177,51 @@ impl Scheduler {
     }
 
     /// Where the first in the queue has a higher priority than somebody who runs and no room, the last
-    /// of those who run gives its own up.
+    /// of those who run gives its own up, as long as that helps in the end.
     fn make_way(&mut self, plan: &mut StepPlan) {
-        while let (Some((&first, &id)), Some((&last, &victim))) = (
-            self.waiting.first_key_value(),
-            self.running.last_key_value(),
-        ) {
-            if first.0 >= last.0 || self.has_room(id) {
+        let Some((&first, &id)) = self.waiting.first_key_value() else {
+            return;
+        };
+        let last = self.running.last_key_value();
+        if last.is_none_or(|(last, _)| last.0 <= first.0)
+            || self.has_room(id)
+            || !self.could_have_room(id, first)
+        {
+            return;
+        }
+        while let Some((&last, &victim)) = self.running.last_key_value()
+            && last.0 > first.0
+        {
+            self.preempt(victim, plan);
+            if self.has_room(id) {
                 return;
             }
-            self.preempt(victim, plan);
         }
+    }
+
+    /// Whether `id` would have room if everybody of a lower priority had gone, by numbers of seats and
+    /// pages: with several slabs it may still find none.
+    fn could_have_room(&self, id: RequestId, rank: Rank) -> bool {
+        let (sequence, pool) = (&self.sequences[&id], self.pages.pool());
+        let mut going = vec![0; pool.geometry().num_pages];
+        let mut seats = sequence.width();
+        for (other, id) in &self.running {
+            let running = &self.sequences[id];
+            if other.0 <= rank.0 {
+                seats += running.width();
+                continue;
+            }
+            for &page in &running.pages {
+                going[page as usize] += 1;
+            }
+        }
+        let stays = |page: PageId| pool.owners(page) > going[page as usize];
+        let mut chain = Chain::new(self.root(&sequence.request.cache_salt));
+        let found = self.pages.find(&mut chain, &sequence.tokens);
+        let shared = found.into_iter().filter(|&page| stays(page)).count();
+        let gone = (0..going.len()).filter(|&page| !stays(page as PageId));
+        let needed = pages_for(sequence.tokens.len() + 1) - shared;
+        seats <= self.limits().max_running && needed <= gone.count()
     }
 
     fn has_room(&mut self, id: RequestId) -> bool {
@@ -188,16 +237,12 @@ impl Scheduler {
         if self.running.len() >= self.limits().max_running {
             return false; // as in most steps while somebody waits
         }
-        let own = &self.sequences[&id];
-        let (mut seats, mut suspected) = (own.width(), own.is_suspect());
-        for sequence in self.running() {
-            seats += sequence.width();
-            suspected |= sequence.is_suspect();
-        }
-        seats <= self.limits().max_running && (self.running.is_empty() || !suspected)
+        let others: usize = self.running().map(Sequence::width).sum();
+        others + self.sequences[&id].width() <= self.limits().max_running
     }
 
-    /// Admits from the front of the queue as long as there is room. Nobody overtakes.
+    /// Admits from the front of the queue as long as there is room. Nobody overtakes. A suspect is the last
+    /// that is admitted, and computed in the next step where this one has somebody else.
     fn admit(&mut self, plan: &mut StepPlan, budget: &mut usize) {
         if planted(Fault::DropWakeUp) && self.running.is_empty() && self.next_id > 8 {
             return;
@@ -217,7 +262,13 @@ impl Scheduler {
             if !std::mem::replace(&mut sequence.admitted, true) {
                 sequence.counts.cached_tokens = computed;
             }
-            push_chunk(plan, sequence, &mut self.pages, budget);
+            let is_suspect = sequence.is_suspect();
+            if !is_suspect || plan.is_empty() {
+                push_chunk(plan, sequence, &mut self.pages, budget);
+            }
+            if is_suspect {
+                break;
+            }
         }
     }
 

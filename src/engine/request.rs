@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
+/// Tokens with a bias that a request may have: for those of everybody in a step there is room in it.
+pub const MOST_BIASES: usize = 320;
+
 /// How the next token is drawn from the logits. Applied in this order: penalties, logit bias,
 /// temperature, top-k, top-p, min-p, draw.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +30,7 @@ pub struct Sampling {
     pub presence_penalty: f32,
     /// Subtracted from the logits of tokens seen in the window, once for each time.
     pub frequency_penalty: f32,
-    /// Added to the logits of these tokens.
+    /// Added to the logits of these tokens, [`MOST_BIASES`] at most.
     pub logit_bias: Vec<(u32, f32)>,
     /// Same seed, same tokens on the same device.
     pub seed: u64,
@@ -85,6 +88,11 @@ impl Sampling {
                     format!("is {value}, expected {low} to {high}"),
                 ));
             }
+        }
+        let count = self.logit_bias.len();
+        if count > MOST_BIASES {
+            let problem = format!("has {count} tokens, expected at most {MOST_BIASES}");
+            return Err(Error::request("logit_bias", problem));
         }
         for &(token, bias) in &self.logit_bias {
             if token as usize >= vocab_size {
@@ -170,8 +178,8 @@ impl FinishReason {
 /// Why a request ended without an answer, while others go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The device was lost under it more than [`MAX_LOSSES`] times, the last time with nobody else
-    /// at fault.
+    /// The device was lost more than [`MAX_LOSSES`] times in steps that computed it, the last time in one
+    /// that computed nobody else.
     DeviceLost,
     /// Its logits are not numbers.
     NotNumbers,
@@ -181,7 +189,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::DeviceLost => Error::DeviceLost {
-                reason: format!("{} times while it computed this request", MAX_LOSSES + 1),
+                reason: format!("more than {MAX_LOSSES} times while it computed this request"),
             },
             Failure::NotNumbers => Error::Device {
                 message: "the model's logits are not numbers: its weights are damaged, or this \
@@ -228,7 +236,7 @@ mod tests {
     fn values_out_of_range_are_named() {
         let check = |sampling: Sampling| sampling.check(10).map_err(|e| e.to_string());
         assert!(check(Sampling::default()).is_ok());
-        let wrong: [(&str, Sampling); 6] = [
+        let wrong: [(&str, Sampling); 7] = [
             (
                 "temperature",
                 Sampling {
@@ -268,6 +276,13 @@ mod tests {
                 "logit_bias",
                 Sampling {
                     logit_bias: vec![(3, f32::INFINITY)],
+                    ..Sampling::default()
+                },
+            ),
+            (
+                "logit_bias",
+                Sampling {
+                    logit_bias: vec![(3, 1.0); MOST_BIASES + 1],
                     ..Sampling::default()
                 },
             ),

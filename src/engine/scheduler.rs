@@ -3,10 +3,10 @@
 //! There is no prefill phase and no decode phase. A sequence knows `tokens.len()` tokens, of which
 //! `num_computed` are in the KV cache; a step moves the second number towards the first, as far as
 //! the token budget goes, and samples where it gets there. What a step computes is decided in
-//! [`plan`](super::plan); here requests come, are committed, and go.
+//! [`plan`](super::plan); here requests come and are committed, and in [`ends`](super::ends) they go.
 
 pub use super::plan::{Chunk, StepPlan};
-use super::request::{Event, Failure, FinishReason, Request, RequestId, TokenLogprob};
+use super::request::{Event, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
@@ -14,7 +14,8 @@ use crate::kv::{PAGE_SIZE, Pages, pages_for};
 use crate::planted::{Fault, planted};
 use std::collections::BTreeMap;
 
-/// Device losses that a request survives; the next one is its end.
+/// Device losses that a request survives in company; after them it is computed alone, and the next one is
+/// its end.
 pub const MAX_LOSSES: usize = 2;
 
 /// Bounds that hold for as long as the engine lives.
@@ -154,23 +155,6 @@ impl Scheduler {
         PrefixKey::root(&self.model, salt)
     }
 
-    /// Ends a request, wherever it is. Does nothing when it is over already.
-    pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
-        if self.sequences.contains_key(&id) {
-            return self.leave(id, FinishReason::Cancelled);
-        }
-        // an answer that has not begun
-        let root = self
-            .sequences
-            .values_mut()
-            .find(|s| s.siblings.contains(&id))?;
-        root.siblings.retain(|sibling| *sibling != id);
-        Some(Event::Finished {
-            id,
-            reason: FinishReason::Cancelled,
-        })
-    }
-
     /// Whether every request is over.
     pub fn is_idle(&self) -> bool {
         self.sequences.is_empty()
@@ -222,6 +206,9 @@ impl Scheduler {
                 "a step is committed once, in order"
             );
             sequence.num_computed += chunk.len;
+            if sequence.num_computed >= sequence.lost_at {
+                sequence.lost_at = 0; // it was not to blame, nor is it when it is preempted
+            }
             let (tokens, table) = (&sequence.tokens, &sequence.pages);
             let computed = sequence.num_computed;
             self.pages
@@ -272,16 +259,6 @@ impl Scheduler {
         ids
     }
 
-    /// Ends a sequence that computed no numbers, and what it left in the cache with it.
-    fn fail(&mut self, id: RequestId) -> Event {
-        let pages = std::mem::take(&mut self.sequences.get_mut(&id).expect("it draws").pages);
-        self.pages.forget(&pages);
-        self.pages.release(&pages);
-        self.leave(id, FinishReason::Stop);
-        let failure = Failure::NotNumbers;
-        Event::Failed { id, failure }
-    }
-
     fn append(&mut self, id: RequestId, drawn: Option<Sampled>, events: &mut Vec<Event>) {
         let Some(drawn) = drawn else {
             events.push(self.fail(id));
@@ -298,73 +275,6 @@ impl Scheduler {
         if let Some(reason) = sequence.over(servable_len) {
             events.extend(self.leave(id, reason));
         }
-    }
-
-    /// Gives up on everything in flight after a failed step: pages go back, and what is in them is
-    /// not found again, since nobody knows how far the step came.
-    pub fn abandon(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        while let Some((&id, sequence)) = self.sequences.first_key_value() {
-            let siblings = sequence.siblings.clone();
-            for id in siblings.into_iter().chain([id]) {
-                events.extend(self.cancel(id));
-            }
-        }
-        self.pages.forget_all();
-        events
-    }
-
-    /// The device is lost and with it everything in the cache: whoever ran is computed again, from the
-    /// tokens that are known. Returns the ends of those who are lost too often.
-    pub fn restart(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        for (rank, id) in std::mem::take(&mut self.running) {
-            let sequence = self.sequences.get_mut(&id).expect("it ran");
-            self.pages.release(&std::mem::take(&mut sequence.pages));
-            sequence.num_computed = 0;
-            sequence.counts.losses += 1;
-            sequence.lost_at = sequence.tokens.len();
-            if sequence.counts.losses > MAX_LOSSES {
-                let failure = Failure::DeviceLost;
-                let ended = [id].into_iter().chain(sequence.siblings.drain(..));
-                events.extend(ended.map(|id| Event::Failed { id, failure }));
-                self.sequences.remove(&id);
-            } else {
-                self.waiting.insert(rank, id);
-            }
-        }
-        self.pages.forget_all();
-        events
-    }
-
-    /// Takes a sequence out. Where answers wait for its prompt, the first of them takes its place.
-    fn leave(&mut self, id: RequestId, reason: FinishReason) -> Option<Event> {
-        let sequence = self.sequences.remove(&id)?;
-        let rank = sequence.rank();
-        let list = if self.running.contains_key(&rank) {
-            &mut self.running
-        } else {
-            &mut self.waiting
-        };
-        list.remove(&rank);
-        if let [heir, others @ ..] = &sequence.siblings[..] {
-            let seed = sequence.seed_of(*heir);
-            let mut heir = Sequence {
-                id: *heir,
-                siblings: others.to_vec(),
-                ..sequence
-            };
-            heir.request.sampling.seed = seed;
-            list.insert(rank, heir.id);
-            self.sequences.insert(heir.id, heir);
-        } else if reason != FinishReason::Cancelled || !planted(Fault::ForgetRelease) {
-            self.pages.release(&sequence.pages);
-            if reason == FinishReason::Cancelled && planted(Fault::ReleaseTwice) {
-                self.pages
-                    .release(&sequence.pages[sequence.pages.len().saturating_sub(1)..]);
-            }
-        }
-        Some(Event::Finished { id, reason })
     }
 
     /// The pages, for those who evaluate texts beside the queue.

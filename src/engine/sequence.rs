@@ -16,7 +16,7 @@ pub struct Counts {
     pub cached_tokens: usize,
     /// How often its pages were taken for others, so that it was computed again.
     pub preemptions: usize,
-    /// How often the device was lost under it.
+    /// How often the device was lost in a step that computed some of it.
     pub losses: usize,
 }
 
@@ -40,7 +40,7 @@ pub struct Sequence {
     pub(super) chain: Chain,
     pub(super) arrival: u64,
     pub(super) admitted: bool,
-    /// Known tokens when the device was last lost.
+    /// Known tokens when the device was last lost under it; 0 once they have been computed since.
     pub(super) lost_at: usize,
 }
 
@@ -76,8 +76,8 @@ impl Sequence {
         1 + self.siblings.len()
     }
 
-    /// Whether the device would be lost by it alone, if it was lost by it before: computed again up to
-    /// where that was, it has to be without company, so that nobody else pays for it.
+    /// Whether the device would be lost by it alone, if it was lost by it before: up to where that was, no
+    /// step that computes it computes anybody else, so that nobody else pays for it.
     pub fn is_suspect(&self) -> bool {
         self.counts.losses >= MAX_LOSSES && self.num_computed < self.lost_at
     }

@@ -3,7 +3,7 @@
 
 use super::EngineCore;
 use super::embed::Pooling;
-use super::handle::{RequestHandle, line};
+use super::handle::{Listener, RequestHandle};
 use super::ledger::Board;
 use super::options::EngineOptions;
 use super::page_map::PageUse;
@@ -115,17 +115,14 @@ impl Engine {
     /// ended.
     pub fn submit_several(&self, request: Request, count: usize) -> Result<Vec<RequestHandle>> {
         let at = Instant::now();
-        let (tellers, listeners): (Vec<_>, Vec<_>) = (0..count).map(|_| line()).unzip();
-        let ids = self.ask(|reply| Command::Submit {
+        let asked = self.ask(|reply| Command::Submit {
             request: Box::new(request),
-            tellers,
+            count,
             at,
             reply,
         })??;
-        let named = listeners.into_iter().zip(ids);
-        Ok(named
-            .map(|(listener, id)| listener.named(id, self.commands.clone()))
-            .collect())
+        let named = |(id, listener): (_, Listener)| listener.named(id, self.commands.clone());
+        Ok(asked.into_iter().map(named).collect())
     }
 
     /// The vector of a text: `[hidden_size]`, of length 1; see [`EngineCore::embed`]. It is computed in

@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use super::embed::{Embedding, Pooling};
-use super::handle::Teller;
+use super::handle::{Listener, Teller, line};
 use super::ledger::{Board, Ledger};
 use super::request::{Event, Request, RequestId};
 use crate::error::{Error, Result};
@@ -11,14 +11,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
+/// Commands between two steps at most, so that those who ask without end hold up nobody's answer.
+const MOST_COMMANDS: usize = 1024;
+
 /// What the thread is asked for.
 pub(super) enum Command {
-    /// Answers to one prompt, as many as there are tellers; since when they are waited for.
+    /// So many answers to one prompt; since when they are waited for.
     Submit {
         request: Box<Request>,
-        tellers: Vec<Teller>,
+        count: usize,
         at: Instant,
-        reply: Sender<Result<Vec<RequestId>>>,
+        reply: Sender<Result<Vec<(RequestId, Listener)>>>,
     },
     Cancel(RequestId),
     /// A vector, computed step by step beside the requests.
@@ -89,9 +92,13 @@ impl Worker {
 
     /// Whether to go on.
     fn take_commands(&mut self) -> bool {
+        let mut taken = 0;
         loop {
             if self.end.is_some_and(|end| Instant::now() >= end) {
                 return false;
+            }
+            if taken >= MOST_COMMANDS && self.is_busy() {
+                return true;
             }
             let command = match self.inbox.try_recv() {
                 Ok(command) => command,
@@ -104,6 +111,7 @@ impl Worker {
                 },
             };
             self.obey(command);
+            taken += 1;
         }
     }
 
@@ -115,23 +123,16 @@ impl Worker {
         match command {
             Command::Submit {
                 request,
-                tellers,
+                count,
                 at,
                 reply,
             } => {
-                let prompt_tokens = request.tokens.len();
-                let accepted = self.core.submit_several(*request, tellers.len());
-                if let Ok(ids) = &accepted {
-                    let at = at.saturating_duration_since(self.start);
-                    self.ledger.submitted(ids, prompt_tokens, at);
-                    self.tellers.extend(ids.iter().copied().zip(tellers));
-                    self.ledger.balance(&self.core.scheduler);
-                }
+                let accepted = self.submit(*request, count, at);
                 // an asker who left before the answer has dropped no handle that would cancel
                 if let Err(unread) = reply.send(accepted)
-                    && let Ok(ids) = unread.0
+                    && let Ok(asked) = unread.0
                 {
-                    ids.into_iter().for_each(|id| self.cancel(id));
+                    asked.into_iter().for_each(|(id, _)| self.cancel(id));
                 }
             }
             Command::Cancel(id) => self.cancel(id),
@@ -140,6 +141,25 @@ impl Worker {
             Command::Drain(until) => self.end = Some(self.end.map_or(until, |end| end.min(until))),
             Command::End => self.end = Some(self.start),
         }
+    }
+
+    fn submit(
+        &mut self,
+        request: Request,
+        count: usize,
+        at: Instant,
+    ) -> Result<Vec<(RequestId, Listener)>> {
+        let prompt_tokens = request.tokens.len();
+        let ids = self.core.submit_several(request, count)?;
+        let at = at.saturating_duration_since(self.start);
+        self.ledger.submitted(&ids, prompt_tokens, at);
+        self.ledger.balance(&self.core.scheduler);
+        let listen = |id| {
+            let (teller, listener) = line();
+            self.tellers.insert(id, teller);
+            (id, listener)
+        };
+        Ok(ids.into_iter().map(listen).collect())
     }
 
     fn cancel(&mut self, id: RequestId) {
@@ -176,11 +196,18 @@ impl Worker {
             return;
         };
         let result = self.core.go_on_embedding(work).transpose();
-        if let Some(Err(Error::DeviceLost { reason })) = &result
-            && work.survives_loss()
-        {
-            match self.core.recover(reason) {
-                Ok(events) => return events.into_iter().for_each(|event| self.tell(event)),
+        if let Some(Err(Error::DeviceLost { reason })) = &result {
+            let goes_on = work.survives_loss();
+            // no request was in that step: none has lost the device by it
+            let recovered = self.core.recover(reason, &[]);
+            self.ledger.balance(&self.core.scheduler);
+            match recovered {
+                Ok(events) => {
+                    events.into_iter().for_each(|event| self.tell(event));
+                    if goes_on {
+                        return;
+                    }
+                }
                 Err(error) => self.fail(error),
             }
         }

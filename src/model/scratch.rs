@@ -14,7 +14,8 @@ use crate::kv::{PAGE_SIZE, pages_for};
 /// Rows of logits a step can have at most; fewer where the binding limit asks for it.
 pub(super) const MAX_HEAD_ROWS: usize = 64;
 
-/// Words of metadata beside those that grow with tokens and context: penalties, sampling, items.
+/// Words of metadata beside those that grow with tokens and context: sampling, items, and the biases of
+/// as many requests as there can be rows of logits, of which a request may have a few hundred.
 const SPARE_META_WORDS: usize = 96 * 1024;
 
 /// Room for the parameters of a step's dispatches, token ids and what these are read back from.

@@ -13,26 +13,30 @@ const WHOLE_SUBMIT_TOKENS: usize = 64;
 /// ... after so many layers.
 const LAYERS_PER_SUBMIT: usize = 4;
 
-/// Dispatches of a submit; a recorder has room for twice as many.
+/// Dispatches of a part of a step.
 const MOST_DISPATCHES: usize = 2048;
+/// Dispatches that a recorder has room for, but for those beside the layers.
+const ROOM: usize = 4064;
 /// Of a layer beside its attention, and some to spare for matrices in several pieces.
 const LAYER_DISPATCHES: usize = 24;
 
 /// After how many layers of `num_layers` a step is submitted each time. Where everybody gets one token it
-/// is not cut.
+/// is not cut, as long as a submit holds it.
 pub(super) fn layers_per_submit(num_layers: usize, step: &Step) -> usize {
+    let attention = |round: &AttentionRound| round.slabs.len() + 1;
+    let attention: usize = step.attention.iter().map(attention).sum();
+    let of_layer = LAYER_DISPATCHES + attention;
     if step.longest_span <= 1 {
-        return num_layers.max(1);
+        return num_layers.min(ROOM / of_layer).max(1);
     }
     let layers = match step.expected_seconds {
         Some(seconds) => (num_layers as f64 * SUBMIT_SECONDS / seconds) as usize,
         None if step.num_tokens > WHOLE_SUBMIT_TOKENS => LAYERS_PER_SUBMIT,
         None => num_layers,
     };
-    let attention = |round: &AttentionRound| round.slabs.len() + 1;
-    let attention: usize = step.attention.iter().map(attention).sum();
-    let most = MOST_DISPATCHES / (LAYER_DISPATCHES + attention);
-    layers.min(most).clamp(1, num_layers.max(1))
+    layers
+        .min(MOST_DISPATCHES / of_layer)
+        .clamp(1, num_layers.max(1))
 }
 
 impl Config {
@@ -103,6 +107,10 @@ mod tests {
             merge_rows: 0,
         }));
         assert_eq!(layers_per_submit(30, &many), 2048 / 124);
+        // decoding is cut only where it does not fit: its dispatches would be refused
+        many.longest_span = 1;
+        assert_eq!(layers_per_submit(30, &many), 30);
+        assert_eq!(layers_per_submit(126, &many), 4064 / 124);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! Devices that are lost while requests run: answers go on as if nothing had been.
 
 use super::common::{answer, engine, gpu, model_path, request, tokens};
-use nelumbo::engine::{EngineCore, Event, Failure, FinishReason, Request, RequestId, Sampling};
+use nelumbo::engine::{
+    EngineCore, Event, Failure, FinishReason, PageUse, Request, RequestId, Sampling,
+};
 use nelumbo::gpu::{OpenOptions, PipelineFolder};
 use nelumbo::kernels::case::Data;
 use nelumbo::model::synthetic;
 use nelumbo::model::warm::shader_hash;
-use nelumbo::{LoadOptions, Model};
+use nelumbo::{Error, LoadOptions, Model};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -26,7 +28,9 @@ fn run(engine: &mut EngineCore, requests: &[Request], lost_before: &[usize]) -> 
             lost.destroy();
             let start = Instant::now();
             hear(engine.step().unwrap(), &mut answers);
-            println!("back after {:.2} s", start.elapsed().as_secs_f64());
+            let seconds = start.elapsed().as_secs_f64();
+            println!("back after {seconds:.2} s");
+            assert!(seconds < 30.0, "back after {seconds} s");
             assert!(!std::sync::Arc::ptr_eq(&lost, engine.decoder().gpu()));
             if let (Some(before), Some(after)) = (before, lost.allocated_bytes()) {
                 assert!(
@@ -40,6 +44,8 @@ fn run(engine: &mut EngineCore, requests: &[Request], lost_before: &[usize]) -> 
         engine.check();
         steps += 1;
     }
+    let owned = |page: &PageUse| matches!(page, PageUse::Owned(_));
+    assert!(!engine.page_map().iter().any(owned), "pages are left");
     let all = ids.iter().map(|id| answers.remove(id).expect("an answer"));
     all.collect()
 }
@@ -122,6 +128,29 @@ fn who_loses_the_device_three_times_fails_and_nobody_else() {
     let failure = Failure::DeviceLost;
     assert_eq!(failed, [Event::Failed { id: bad, failure }]);
     assert_eq!(answers, BTreeMap::from([(good, expected)]));
+}
+
+#[test]
+fn a_fault_ends_what_is_in_flight_and_nothing_after_it() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    let mut engine = engine(&gpu, &config, &LoadOptions::default());
+    let ask = request(&tokens(3, 9, config.vocab_size), 6, Sampling::default());
+    let healthy = run(&mut engine, std::slice::from_ref(&ask), &[]);
+    engine.submit(ask.clone()).unwrap();
+    engine.step().unwrap();
+    // a write where none can be: the device tells it, and goes on telling it
+    let (faulty, norm) = (
+        engine.decoder().gpu(),
+        &engine.decoder().weights().final_norm,
+    );
+    let _ = faulty.upload(norm, 2, &[0; 4]);
+    let error = engine.step().unwrap_err();
+    assert!(matches!(error, Error::Device { .. }), "{error:?}");
+    assert!(engine.is_idle(), "what was in flight is over");
+    assert_eq!(run(&mut engine, &[ask], &[]), healthy);
 }
 
 #[test]

@@ -218,3 +218,53 @@ fn a_large_fixed_cost_makes_chunks_that_are_worth_it() {
     assert!(paced.p99() < 1.3 * LIMIT);
     assert!(paced.chunks[paced.chunks.len() / 2] > 55);
 }
+
+#[test]
+fn a_small_chunk_beside_many_who_decode_stays_small() {
+    // 60 streams and a limit that leaves room for some twenty tokens more
+    let device = |load: &Load| {
+        let tiles = (load.decodes + load.prompt_tokens).next_multiple_of(TILE);
+        let missing = tiles - load.decodes - load.prompt_tokens;
+        let prompt = load.prompt_tokens + if load.prompt_tokens > 0 { missing } else { 0 };
+        0.02 + 0.001 * load.decodes as f64 + 0.002 * prompt as f64
+    };
+    let mut streams = Load::default();
+    (0..60).for_each(|i| streams.add(100 + i, 1));
+    let mut pace = Pace::default();
+    for tokens in [0, 16, 0, 24, 8, 0, 16, 24, 8, 0] {
+        let load = streams.with_prompt(0, tokens);
+        pace.learn(&load, device(&load));
+    }
+    let chunk = pace.prompt_tokens(0.12, &streams, 0, 452);
+    let seconds = device(&streams.with_prompt(0, chunk));
+    assert!(chunk > 8 && seconds < 1.25 * 0.12, "{chunk}: {seconds} s");
+}
+
+#[test]
+fn whatever_was_measured_costs_are_numbers_and_chunks_are_possible() {
+    for seed in 0..300 {
+        let random = |step: usize| noise(7919 * seed + step);
+        let mut pace = Pace::default();
+        for step in 0..400 {
+            let mut load = Load::default();
+            let decodes = (random(4 * step) * 5.0) as usize;
+            (0..decodes).for_each(|i| load.add(step + 30 * i, 1));
+            if random(4 * step + 1) < 0.5 {
+                load.add(step, 2 + (random(4 * step + 2) * 500.0) as usize);
+            }
+            // from a nanosecond to a quarter of an hour, without rhyme or reason
+            let seconds = 10f64.powf(-9.0 + 12.0 * random(4 * step + 3));
+            pace.learn(&load, seconds);
+            let costs = pace.costs.expect("something was measured");
+            let numbers = costs.iter().chain(pace.covariance.as_flattened());
+            assert!(
+                numbers.chain([&pace.spread]).all(|x| x.is_finite()),
+                "seed {seed}, step {step}: {pace:?}"
+            );
+            assert!(costs.iter().all(|&cost| cost >= 0.0), "{costs:?}");
+            let most = 1 + (random(step) * 511.0) as usize;
+            let chunk = pace.prompt_tokens(LIMIT, &load, step, most);
+            assert!((1..=most).contains(&chunk), "{chunk} of {most}");
+        }
+    }
+}

@@ -10,7 +10,7 @@
 mod hashes;
 
 use super::*;
-use crate::engine::{Failure, Sampling};
+use crate::engine::{Failure, FinishReason, Sampling};
 use crate::kv::{PageGeometry, PageId};
 use crate::planted;
 use hashes::{POISON, Random, alone, begin, drawn, extended};
@@ -31,8 +31,9 @@ struct World {
     asked: BTreeMap<RequestId, Asked>,
     /// Texts that prompts begin with.
     documents: Vec<Vec<u32>>,
-    /// The device is lost whenever a step computes this token of this request, and never otherwise.
-    cursed: Option<Option<(RequestId, usize)>>,
+    /// The device is lost whenever a step computes one of these tokens of these requests, and in no other
+    /// step.
+    cursed: Option<Vec<(RequestId, usize)>>,
     preemptions: usize,
     /// Who computed no numbers, and who lost the device too often.
     failures: (usize, usize),
@@ -59,7 +60,7 @@ impl World {
             })
             .collect();
         let cached = !random.once_in(4);
-        let cursed = random.once_in(4).then_some(None);
+        let cursed = random.once_in(4).then(Vec::new);
         World {
             scheduler: Scheduler::new(limits, Pages::new(geometry, cached), b"simulated"),
             vocab,
@@ -112,11 +113,11 @@ impl World {
         match self.scheduler.submit_several(request.clone(), count) {
             Ok(ids) => {
                 assert!(fits, "admitted what can never be served");
-                if let (Some(None), [id]) = (self.cursed, &ids[..])
+                if let (Some(cursed), [id]) = (&mut self.cursed, &ids[..])
+                    && cursed.len() < 3
                     && self.random.once_in(4)
                 {
-                    let at = self.random.below(request.tokens.len() + 4);
-                    self.cursed = Some(Some((*id, at)));
+                    cursed.push((*id, self.random.below(request.tokens.len() + 4)));
                 }
                 for (id, which) in ids.into_iter().zip(0..) {
                     let mut request = request.clone();
@@ -176,9 +177,9 @@ impl World {
                 match failure {
                     Failure::NotNumbers => self.failures.0 += 1,
                     Failure::DeviceLost => {
-                        let cursed = self.cursed.flatten().map(|(id, _)| id);
-                        let innocent = self.cursed.is_some() && cursed != Some(id);
-                        assert!(!innocent, "{id:?} pays for somebody else");
+                        let is_cursed = |cursed: &Vec<_>| cursed.iter().any(|&(c, _)| c == id);
+                        let guilty = self.cursed.as_ref().is_none_or(is_cursed);
+                        assert!(guilty, "{id:?} pays for somebody else");
                         self.failures.1 += 1;
                     }
                 }
@@ -186,8 +187,8 @@ impl World {
         }
     }
 
-    /// One step; `Err` where the device fails before it is committed.
-    fn step(&mut self, prompt_tokens: usize, fails: bool) {
+    /// One step, in which the device computes all, fails, or is lost.
+    fn step(&mut self, prompt_tokens: usize, fails: bool, is_lost: bool) {
         let before: Vec<Rank> = self.scheduler.running.keys().copied().collect();
         let first_waiting = self.scheduler.waiting.keys().next().copied();
         let plan = self.scheduler.plan_step(prompt_tokens);
@@ -211,11 +212,16 @@ impl World {
             "{draws} rows of logits"
         );
         let curse = |chunk: &Chunk| {
-            let cursed = self.cursed.flatten().filter(|(id, _)| *id == chunk.id);
-            cursed.is_some_and(|(_, at)| (chunk.start..chunk.start + chunk.len).contains(&at))
+            let mut own = self.cursed.iter().flatten().filter(|c| c.0 == chunk.id);
+            own.any(|(_, at)| (chunk.start..chunk.start + chunk.len).contains(at))
         };
-        if plan.chunks.iter().any(curse) {
-            self.lose_device();
+        let is_suspect = |chunk: &Chunk| self.scheduler.sequence(chunk.id).is_suspect();
+        assert!(
+            plan.chunks.len() <= 1 || !plan.chunks.iter().any(is_suspect),
+            "a suspect in company"
+        );
+        if is_lost || plan.chunks.iter().any(curse) {
+            self.lose_device(&plan.chunks);
             return;
         }
         let mut sampled: Vec<Option<Sampled>> =
@@ -320,9 +326,10 @@ impl World {
         }
     }
 
-    fn lose_device(&mut self) {
+    /// In a step of `chunks`, or without any, by work beside the queue.
+    fn lose_device(&mut self, chunks: &[Chunk]) {
         self.cells.fill(POISON);
-        let events = self.scheduler.restart();
+        let events = self.scheduler.restart(chunks);
         events.into_iter().for_each(|event| self.hear(event));
         self.scheduler.check();
         assert_eq!(self.scheduler.pages.num_cached(), 0);
@@ -337,8 +344,8 @@ impl World {
             if self.random.once_in(12) {
                 self.cancel();
             }
-            if self.cursed.is_none() && self.random.once_in(150) {
-                self.lose_device();
+            if self.random.once_in(200) {
+                self.lose_device(&[]);
             }
             let prompt_tokens = if self.random.once_in(3) {
                 self.random.range(0, 20)
@@ -346,14 +353,15 @@ impl World {
                 usize::MAX
             };
             let fails = self.random.once_in(150);
-            self.step(prompt_tokens, fails);
+            let is_lost = self.cursed.is_none() && self.random.once_in(150);
+            self.step(prompt_tokens, fails, is_lost);
         }
         // whoever is left comes to an end: each step computes what is known, or draws
         let left = |s: &Sequence| s.tokens.len() + s.request.max_tokens.min(60) * s.width();
         let work: usize = self.scheduler.sequences.values().map(left).sum();
         let mut steps = 0;
         while !self.scheduler.is_idle() {
-            self.step(usize::MAX, false);
+            self.step(usize::MAX, false, false);
             steps += 1;
             assert!(
                 steps <= 8 * work + 8,
@@ -367,6 +375,116 @@ impl World {
         let pool = self.scheduler.pages.pool();
         assert_eq!(pool.num_used(), 0, "pages are left");
         self
+    }
+}
+
+/// A scheduler of 8 pages for four at a time, and requests with prompts of so many tokens, all different.
+fn small() -> Scheduler {
+    let limits = Limits {
+        max_batched_tokens: 200,
+        max_running: 4,
+        max_model_len: 128,
+        max_waiting: 9,
+    };
+    Scheduler::new(limits, Pages::new(PageGeometry::new(8, 16), true), b"")
+}
+
+fn ask(scheduler: &mut Scheduler, len: usize, priority: i32) -> RequestId {
+    let first = scheduler.next_id as u32 * 1000;
+    let request = Request {
+        tokens: (first..).take(len).collect(),
+        priority,
+        ..Request::default()
+    };
+    scheduler.submit(request).unwrap()
+}
+
+/// Computes a step, and returns whose.
+fn compute(scheduler: &mut Scheduler) -> Vec<RequestId> {
+    let plan = scheduler.plan_step(usize::MAX);
+    let draws = plan.chunks.iter().map(|chunk| chunk.draws).sum();
+    let drawn = Sampled {
+        token: 7,
+        top_logprobs: Vec::new(),
+    };
+    scheduler.commit_step(&plan, vec![Some(drawn); draws]);
+    scheduler.check();
+    plan.chunks.iter().map(|chunk| chunk.id).collect()
+}
+
+#[test]
+fn nobody_makes_way_for_who_would_not_fit_all_the_same() {
+    // three pages of a high priority, two of a low one, three that are free
+    let mut s = small();
+    let (high, low) = (ask(&mut s, 40, 1), ask(&mut s, 20, 0));
+    assert_eq!(compute(&mut s), [high, low]);
+    let large = ask(&mut s, 90, 1);
+    for _ in 0..3 {
+        assert_eq!(compute(&mut s), [high, low], "five pages are not six");
+    }
+    s.cancel(high).unwrap();
+    assert_eq!(compute(&mut s), [low, large], "now there are six");
+    // with one page less to be had the low one has to go, and that helps
+    s.cancel(large).unwrap();
+    let larger = ask(&mut s, 100, 1);
+    assert_eq!(compute(&mut s), [larger]);
+    assert_eq!(s.counts(low).unwrap().preemptions, 1);
+    // seats count like pages
+    let mut s = small();
+    let high = [ask(&mut s, 4, 1), ask(&mut s, 5, 1), ask(&mut s, 6, 1)];
+    let low = ask(&mut s, 7, 0);
+    assert_eq!(compute(&mut s).len(), 4);
+    let twins = Request {
+        tokens: vec![1; 8],
+        priority: 1,
+        ..Request::default()
+    };
+    let twins = s.submit_several(twins, 2).unwrap();
+    assert_eq!(compute(&mut s).len(), 4, "one seat is not two");
+    s.cancel(high[0]).unwrap();
+    assert_eq!(compute(&mut s), [high[1], high[2], twins[0]]);
+    assert_eq!(s.counts(low).unwrap().preemptions, 1);
+}
+
+#[test]
+fn who_lost_the_device_twice_is_computed_alone_and_waits_for_no_end_of_others() {
+    let mut s = small();
+    let ids = [ask(&mut s, 20, 0), ask(&mut s, 20, 0), ask(&mut s, 20, 0)];
+    for _ in 0..MAX_LOSSES {
+        let plan = s.plan_step(usize::MAX);
+        assert_eq!(plan.chunks.len(), 3);
+        assert_eq!(
+            s.restart(&plan.chunks),
+            [],
+            "it may have been somebody else"
+        );
+        s.check();
+    }
+    // one after another, and whoever is through goes on in between
+    assert_eq!(compute(&mut s), ids[..1]);
+    assert_eq!(compute(&mut s), ids[..1]);
+    assert_eq!(compute(&mut s), ids[1..2]);
+    assert_eq!(compute(&mut s), ids[..2]);
+    assert_eq!(compute(&mut s), ids[2..]);
+    assert_eq!(compute(&mut s), ids, "nothing was wrong with them");
+    // nor is anything when they are preempted
+    let high = ask(&mut s, 120, 1);
+    assert_eq!(compute(&mut s), [high]);
+    s.cancel(high).unwrap();
+    assert_eq!(compute(&mut s), ids);
+    // work beside the queue is not theirs; what all of them were in, is nobody's
+    assert_eq!(s.restart(&[]), []);
+    assert_eq!(s.counts(ids[0]).unwrap().losses, MAX_LOSSES);
+    let plan = s.plan_step(usize::MAX);
+    assert_eq!(plan.chunks.len(), 3);
+    assert_eq!(s.restart(&plan.chunks), []);
+    // and who is alone when it happens once more, was it
+    let plan = s.plan_step(usize::MAX);
+    assert_eq!(plan.chunks.len(), 1);
+    let (id, failure) = (ids[0], Failure::DeviceLost);
+    assert_eq!(s.restart(&plan.chunks), [Event::Failed { id, failure }]);
+    for expected in [&ids[1..2], &ids[1..2], &ids[2..], &ids[1..]] {
+        assert_eq!(compute(&mut s), expected);
     }
 }
 
