@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use support::{World, finish, model};
+use support::{World, finish, model, wait_until};
 
 /// A world, and the file with these lines to be piped.
 fn piped(world: &World, lines: &str, args: &[&str]) -> support::Ended {
@@ -258,9 +258,7 @@ mod in_a_terminal {
         let mut terminal = start(command);
         terminal.wait_for(">>> ");
         terminal.press("/load hf:u/r\r");
-        while server.requests().is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until("the download", || !server.requests().is_empty());
         terminal.press(CTRL_C);
         terminal.wait_for("loading goes on; Ctrl-C again ends the program");
         // no matter how long that takes

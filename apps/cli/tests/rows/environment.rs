@@ -4,6 +4,7 @@ use std::fs;
 #[cfg(unix)]
 use std::process::{Child, ChildStdout, Command};
 
+use super::short;
 use super::support::{World, closed_port, finish, model};
 
 /// What the Vulkan loader and EGL read; with these they find nothing.
@@ -131,17 +132,9 @@ fn warnings(stderr: &str) -> usize {
 fn e9_a_full_disk_under_the_cache_stops_nothing() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
     let line = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
-    let ended = finish(world.in_shell(line, &args).env("NELUMBO_AUTOTUNE", "on"));
+    let mut command = world.in_shell(line, &short(&model));
+    let ended = finish(command.env("NELUMBO_AUTOTUNE", "on"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(warnings(&ended.stderr) <= 1, "{}", ended.stderr);
     let folder = world.path("cache").join("pipelines");
@@ -155,19 +148,11 @@ fn e9_a_full_disk_under_the_cache_stops_nothing() {
 fn e6_e7_too_little_memory_ends_with_a_word_about_it() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
     let mut codes = Vec::new();
     for mib in [64, 128, 256, 512] {
         let line = format!("ulimit -v {}; exec \"$@\"", mib << 10);
-        let ended = finish(world.in_shell(&line, &args).env_remove("RUST_BACKTRACE"));
+        let mut command = world.in_shell(&line, &short(&model));
+        let ended = finish(command.env_remove("RUST_BACKTRACE"));
         let part = match ended.code {
             // the device, with what it had no room for, how much that was, and what helps
             Some(5) => "bytes)\nhint: a smaller --ctx-size",
@@ -192,20 +177,12 @@ fn e6_e7_too_little_memory_ends_with_a_word_about_it() {
 fn e14_64_file_descriptors_are_enough() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
-    let ended = finish(&mut world.in_shell("ulimit -n 64; exec \"$@\"", &args));
+    let line = "ulimit -n 64; exec \"$@\"";
+    let ended = finish(&mut world.in_shell(line, &short(&model)));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
-/// An answer of 24 tokens that has begun.
+/// The program, its first byte of an answer, and where the others come from.
 #[cfg(unix)]
 fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
     use std::io::Read;
@@ -231,18 +208,18 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     let Some(model) = model() else { return };
     let world = World::new();
     let path = model.to_str().unwrap();
-    let args = [
+    let count = [
         "run",
         "-q",
-        "-n",
-        "24",
         "--temp",
         "0",
         "--ignore-eos",
         "Count.",
         "-m",
         path,
+        "-n",
     ];
+    let args = [&count[..], &["24"]].concat();
     let undisturbed = finish(&mut world.command(&args));
     assert_eq!(undisturbed.code, Some(0), "{}", undisturbed.stderr);
 
@@ -251,7 +228,7 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     let (child, mut stdout, mut said) = answering(world.in_shell(line, &args));
     signal(&child, "-STOP");
     signal(&child, "-HUP");
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     signal(&child, "-CONT");
     stdout.read_to_end(&mut said).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -260,6 +237,7 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     assert_eq!(String::from_utf8_lossy(&said), undisturbed.stdout);
 
     // a terminal that is closed takes the program with it, at once and without a word
+    let args = [&count[..], &["4000"]].concat();
     let (child, _stdout, _) = answering(world.command(&args));
     signal(&child, "-HUP");
     let output = child.wait_with_output().unwrap();
