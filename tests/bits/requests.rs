@@ -2,6 +2,7 @@
 
 use super::common::{answer, bits, decoder, engine, gpu, request, tokens};
 use super::options;
+use nelumbo::LoadOptions;
 use nelumbo::engine::{EngineCore, Event, Sampling};
 use nelumbo::gpu::OpenOptions;
 use nelumbo::kv::{KvFormat, PAGE_SIZE};
@@ -41,7 +42,11 @@ fn a_limit_on_waiting_changes_steps_and_no_bit() {
         return;
     };
     let config = synthetic::tiny();
-    let mut engine = engine(&gpu, &config, &options("q8", KvFormat::F16));
+    let options = LoadOptions {
+        max_running: 2,
+        ..options("q8", KvFormat::F16)
+    };
+    let mut engine = engine(&gpu, &config, &options);
     let mut together = |limit, salt: &[u8]| {
         engine.set_max_itl(limit);
         let ask = |engine: &mut EngineCore, seed, len, max_tokens| {

@@ -75,7 +75,11 @@ fn a_text_is_embedded_beside_requests_or_refused() {
     let ask = || request(&prompt, 200, Sampling::default());
     let told = answer(&mut alone, ask()).tokens;
 
-    let engine = start(&gpu, LoadOptions::default(), EngineOptions::default());
+    let load = LoadOptions {
+        pool_tokens: Some(2048),
+        ..LoadOptions::default()
+    };
+    let engine = start(&gpu, load, EngineOptions::default());
     let handle = engine.submit(ask()).unwrap();
     let found = engine.embed(&text, Pooling::Mean).unwrap();
     assert_eq!(bits(&found), bits(&expected));

@@ -185,6 +185,7 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     let vocab_size = synthetic::tiny().vocab_size;
     let load = LoadOptions {
         batch_size: Some(16),
+        pool_tokens: Some(2048),
         ..LoadOptions::default()
     };
     let engine = start(&gpu, load, EngineOptions::default());
@@ -207,7 +208,7 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     assert!(is_token(decode.next_event()));
     drop(decode);
     assert_at_rest(&engine);
-    // waiting: the first takes every page there is
+    // waiting: the first takes nearly every page there is
     let running = engine.submit(ask(3, 2000, 20)).unwrap();
     let waiting = engine.submit(ask(4, 2000, 20)).unwrap();
     let (id, before) = (waiting.id(), engine.stats().steps);
@@ -280,6 +281,7 @@ fn a_panic_of_the_thread_reaches_everybody() {
     let ask = || request(&prompt, 1900, Sampling::default());
     let engine = start(&gpu, LoadOptions::default(), EngineOptions::default());
     let waits = engine.submit(ask()).unwrap();
+    assert!(is_token(waits.next_event()));
     let sleeps = engine.submit(ask()).unwrap();
     let asleep = std::thread::spawn(move || pollster::block_on(collect_until_error(sleeps)));
     let looked = engine.look(|_| -> () { panic!("planted by a test") });
