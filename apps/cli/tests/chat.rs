@@ -25,6 +25,9 @@ fn each_piped_line_is_a_turn_and_the_model_is_remembered() {
     assert!(ended.stdout.lines().count() >= 2, "{}", ended.stdout);
     assert!(!ended.stdout.contains('\x1b') && !ended.stderr.contains('\x1b'));
     assert_eq!(ended.stderr.matches("ttft").count(), 2, "{}", ended.stderr);
+    // the second prompt begins as the first one did
+    let cached = ended.stderr.matches(" cached) | decode").count();
+    assert_eq!(cached, 1, "{}", ended.stderr);
 
     // the same answers from the model that was used last, with nothing but them on either stream
     let again = piped(&world, "Say hello.\n안녕\n", &["-q"]);

@@ -101,6 +101,12 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     for name in timed.split(' ').chain(["decode_tok_s"]) {
         assert!(object["timings"][name].as_f64().unwrap() > 0.0, "{name}");
     }
+    let ms = |name: &str| object["timings"][name].as_f64().unwrap();
+    let parts = ["tokenize_ms", "queue_ms", "prefill_ms", "sample_ms"].map(ms);
+    let told: f64 = parts.iter().sum();
+    // nearly all of it; how late a busy machine wakes this program up, nobody tells
+    let all = 0.5 * ms("ttft_ms")..=ms("ttft_ms") + 1e-6;
+    assert!(all.contains(&told), "{parts:?}: {told} of {all:?}");
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }
