@@ -281,8 +281,8 @@ fn a_panic_of_the_thread_reaches_everybody() {
     let ask = || request(&prompt, 1900, Sampling::default());
     let engine = start(&gpu, LoadOptions::default(), EngineOptions::default());
     let waits = engine.submit(ask()).unwrap();
-    assert!(is_token(waits.next_event()));
     let sleeps = engine.submit(ask()).unwrap();
+    assert!(is_token(waits.next_event()));
     let asleep = std::thread::spawn(move || pollster::block_on(collect_until_error(sleeps)));
     let looked = engine.look(|_| -> () { panic!("planted by a test") });
     assert!(matches!(looked, Err(Error::Device { .. })));

@@ -1,7 +1,7 @@
 //! The rows about what the program finds around it: drivers, memory, disks, signals.
 
 use std::fs;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 use std::process::{Child, ChildStdout, Command};
 
 use super::short;
@@ -183,7 +183,7 @@ fn e14_64_file_descriptors_are_enough() {
 }
 
 /// The program, its first byte of an answer, and where the others come from.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
     use std::io::Read;
     let mut child = command.spawn().unwrap();
@@ -193,7 +193,7 @@ fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
     (child, stdout, said)
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn signal(child: &Child, name: &str) {
     let kill = Command::new("kill")
         .args([name, &child.id().to_string()])
@@ -201,7 +201,7 @@ fn signal(child: &Child, name: &str) {
     assert!(kill.unwrap().success());
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     use std::io::Read;
@@ -233,12 +233,14 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     stdout.read_to_end(&mut said).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
+    let args = [&count[..], &["4000"]].concat();
     assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
     assert_eq!(String::from_utf8_lossy(&said), undisturbed.stdout);
 
     // a terminal that is closed takes the program with it, at once and without a word
-    let args = [&count[..], &["4000"]].concat();
-    let (child, _stdout, _) = answering(world.command(&args));
+    // (`env`, since tests that run under nohup hand the deaf ear for HUP on)
+    let line = "exec env --default-signal=HUP \"$@\"";
+    let (child, _stdout, _) = answering(world.in_shell(line, &args));
     signal(&child, "-HUP");
     let output = child.wait_with_output().unwrap();
     let status = std::os::unix::process::ExitStatusExt::signal(&output.status);
