@@ -188,6 +188,7 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     let vocab_size = synthetic::tiny().vocab_size;
     let load = LoadOptions {
         batch_size: Some(16),
+        pool_tokens: Some(2048),
         ..LoadOptions::default()
     };
     let engine = start(&gpu, load, EngineOptions::default());
@@ -210,7 +211,7 @@ fn who_is_not_heard_any_more_leaves_at_once() {
     assert!(is_token(decode.next_event()));
     drop(decode);
     assert_at_rest(&engine);
-    // waiting: the first takes every page there is
+    // waiting: the first takes nearly every page there is
     let running = engine.submit(ask(3, 2000, 20)).unwrap();
     let waiting = engine.submit(ask(4, 2000, 20)).unwrap();
     let (id, before) = (waiting.id(), engine.stats().steps);

@@ -10,7 +10,8 @@ use nelumbo::model::synthetic;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The parts of a time to the first token are all of it, as the caller sees it: within 2 %.
+/// The parts of a time to the first token are all of it, as the caller sees it: within 2 %, or within
+/// a millisecond where a GPU is done so soon that 2 % are less than it takes to wake a thread.
 ///
 /// The caller's thread wakes up late on a machine that has other things to do, which no engine can know
 /// of; so the best of a few turns counts.
@@ -21,7 +22,7 @@ fn a_time_to_the_first_token_is_told_whole() {
     };
     let vocab_size = synthetic::tiny().vocab_size;
     let engine = start(&gpu, LoadOptions::default(), EngineOptions::default());
-    let mut best = f64::MAX;
+    let mut untold = Vec::new();
     for turn in 0..5 {
         // somebody else is served meanwhile, so that there is a queue as well
         let other = engine
@@ -48,19 +49,15 @@ fn a_time_to_the_first_token_is_told_whole() {
         let told: Duration = parts.iter().sum();
         assert_eq!(stats.ttft(), Some(told));
         assert!(told <= seen, "the engine tells of no time that was not");
-        assert!(
-            seen > Duration::from_millis(50),
-            "2 % of {seen:?} mean nothing"
-        );
         assert!(stats.prefill > stats.sample, "{stats:?}");
         assert_eq!(stats.generated_tokens(), 2);
         assert!(stats.total >= stats.token_times[1]);
-        best = best.min(1.0 - told.as_secs_f64() / seen.as_secs_f64());
-        if best <= 0.02 {
+        if seen - told <= (seen / 50).max(Duration::from_millis(1)) {
             return;
         }
+        untold.push((seen - told, seen));
     }
-    panic!("{:.1} % are not told of", 100.0 * best);
+    panic!("what is not told of, of what was seen: {untold:?}");
 }
 
 #[test]

@@ -21,6 +21,8 @@ fn e5_a_device_lost_while_loading_is_told_without_a_hang() {
         let Some(gpu) = gpu(&OpenOptions::default()) else {
             return;
         };
+        // less than the library itself waits for a device that does not answer
+        let patience = Duration::from_secs(if gpu.is_software() { 250 } else { 25 });
         let start = Instant::now();
         let result = std::thread::scope(|scope| {
             let destroyer = scope.spawn(|| {
@@ -37,7 +39,7 @@ fn e5_a_device_lost_while_loading_is_told_without_a_hang() {
             assert!(matches!(error, Error::DeviceLost { .. }), "{error:?}");
             lost += 1;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{wait} ms");
+        assert!(start.elapsed() < patience, "{wait} ms");
     }
     assert!(lost > 0);
 }

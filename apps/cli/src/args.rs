@@ -191,8 +191,8 @@ pub struct LengthArgs {
           value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
           env = "NELUMBO_CTX_SIZE")]
     pub ctx_size: Option<u32>,
-    /// Contexts that the cache has room for, as far as memory goes: whoever is answered shares it
-    /// [also: -np]
+    /// Contexts that the cache has room for, as far as memory goes; one question at a time needs no
+    /// more than one [also: -np]
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=64), env = "NELUMBO_PARALLEL")]
     pub parallel: u32,

@@ -48,6 +48,17 @@ pub struct Usage {
     pub total_tokens: usize,
 }
 
+impl Usage {
+    /// What the speed of the prompt counts: `38`, or `12 + 460 cached`.
+    fn computed(&self) -> String {
+        let computed = self.prompt_tokens - self.cached_tokens;
+        match self.cached_tokens {
+            0 => computed.to_string(),
+            cached => format!("{computed} + {cached} cached"),
+        }
+    }
+}
+
 /// Milliseconds, and tokens per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Timings {
@@ -217,7 +228,7 @@ pub fn stats_line(answer: &Answer) -> String {
         "ttft {:.2} s | prefill {:.1} tok/s ({}) | decode {:.1} tok/s ({}) | context {}/{} | {} ({})",
         timings.ttft_ms / 1000.0,
         timings.prefill_tok_s,
-        usage.prompt_tokens,
+        usage.computed(),
         timings.decode_tok_s,
         usage.completion_tokens,
         usage.total_tokens,
@@ -424,6 +435,10 @@ pub mod tests {
             stats_line(&sample()),
             "ttft 0.31 s | prefill 120.4 tok/s (2) | decode 25.0 tok/s (3) | context 5/2048 | llvmpipe (vulkan)"
         );
+        let mut again = sample();
+        (again.usage.prompt_tokens, again.usage.cached_tokens) = (472, 460);
+        let line = stats_line(&again);
+        assert!(line.contains("tok/s (12 + 460 cached) | "), "{line}");
     }
 
     #[test]

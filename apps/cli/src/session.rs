@@ -111,8 +111,8 @@ pub fn open(
     })
 }
 
-/// The library's form of the flags about device and memory, for one sequence at a time; compiled pipelines are kept in the folder
-/// `pipelines`.
+/// The library's form of the flags about device and memory, for one sequence at a time; compiled
+/// pipelines are kept in the folder `pipelines`.
 pub fn load_options(
     device: &DeviceOptions,
     ctx_size: Option<usize>,

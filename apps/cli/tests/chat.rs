@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use support::{World, finish, model};
+use support::{World, finish, model, wait_until};
 
 /// A world, and the file with these lines to be piped.
 fn piped(world: &World, lines: &str, args: &[&str]) -> support::Ended {
@@ -25,6 +25,9 @@ fn each_piped_line_is_a_turn_and_the_model_is_remembered() {
     assert!(ended.stdout.lines().count() >= 2, "{}", ended.stdout);
     assert!(!ended.stdout.contains('\x1b') && !ended.stderr.contains('\x1b'));
     assert_eq!(ended.stderr.matches("ttft").count(), 2, "{}", ended.stderr);
+    // the second prompt begins as the first one did
+    let cached = ended.stderr.matches(" cached) | decode").count();
+    assert_eq!(cached, 1, "{}", ended.stderr);
 
     // the same answers from the model that was used last, with nothing but them on either stream
     let again = piped(&world, "Say hello.\n안녕\n", &["-q"]);
@@ -258,9 +261,7 @@ mod in_a_terminal {
         let mut terminal = start(command);
         terminal.wait_for(">>> ");
         terminal.press("/load hf:u/r\r");
-        while server.requests().is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        wait_until("the download", || !server.requests().is_empty());
         terminal.press(CTRL_C);
         terminal.wait_for("loading goes on; Ctrl-C again ends the program");
         // no matter how long that takes

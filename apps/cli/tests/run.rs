@@ -33,6 +33,16 @@ fn ids(value: &Value) -> Vec<u64> {
         .collect()
 }
 
+/// The parts of the time to the first token are nearly all of it: how late a busy machine wakes the
+/// program up, nobody tells.
+fn check_first_token(timings: &Value) {
+    let ms = |name: &str| timings[name].as_f64().unwrap();
+    let parts = ["tokenize_ms", "queue_ms", "prefill_ms", "sample_ms"].map(ms);
+    let told: f64 = parts.iter().sum();
+    let all = 0.5 * ms("ttft_ms")..=ms("ttft_ms") + 1e-6;
+    assert!(all.contains(&told), "{parts:?}: {told} of {all:?}");
+}
+
 #[test]
 fn the_json_object_is_complete_and_agrees_with_itself() {
     let Some(model) = model() else { return };
@@ -101,6 +111,7 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
     for name in timed.split(' ').chain(["decode_tok_s"]) {
         assert!(object["timings"][name].as_f64().unwrap() > 0.0, "{name}");
     }
+    check_first_token(&object["timings"]);
     for name in ["weights_bytes", "kv_bytes", "scratch_bytes", "other_bytes"] {
         assert!(object["memory"][name].as_u64().unwrap() > 0, "{name}");
     }

@@ -14,6 +14,9 @@ use crate::exit::{Failure, say};
 /// How long to wait before the next try.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How often a file or a folder may vanish under a try before something else must be wrong.
+const VANISHED: usize = 100;
+
 /// Held until it is dropped. The system frees it when a process dies, so there is no stale lock to
 /// clean up.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ impl Lock {
     /// [`Failure::Io`].
     pub fn wait(path: &Path) -> Result<Lock, Failure> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let mut told = false;
+        let (mut told, mut vanished) = (false, 0);
         loop {
             fs::create_dir_all(folder).map_err(Failure::io(folder))?;
             match Lock::try_hold(path) {
@@ -34,8 +37,9 @@ impl Lock {
                 Ok(None) => {}
                 // the folder went in between
                 Err(Failure::Io { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound =>
+                    if source.kind() == std::io::ErrorKind::NotFound && vanished < VANISHED =>
                 {
+                    vanished += 1;
                     continue;
                 }
                 Err(failure) => return Err(failure),
@@ -53,7 +57,9 @@ impl Lock {
     /// # Errors
     /// [`Failure::Io`].
     pub fn try_hold(path: &Path) -> Result<Option<Lock>, Failure> {
+        let mut tries = 0;
         loop {
+            tries += 1;
             let file = File::create(path).map_err(Failure::io(path))?;
             match file.try_lock() {
                 Ok(()) => {}
@@ -63,7 +69,8 @@ impl Lock {
                     if error.kind() == std::io::ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(Failure::io(path)(error)),
             }
-            if has_name(&file, path) {
+            // nor do all of them give a file the same number twice
+            if has_name(&file, path) || tries > VANISHED {
                 return Ok(Some(Lock(file)));
             }
         }
@@ -119,6 +126,15 @@ mod tests {
         let second = Lock::try_hold(&path).unwrap().unwrap();
         assert!(!has_name(&opened, &path) && has_name(&second.0, &path));
         assert!(Lock::try_hold(&path).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_name_that_no_file_can_have_is_an_error_and_no_wait_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf.lock");
+        std::os::unix::fs::symlink(folder.path().join("no").join("where"), &path).unwrap();
+        let failure = Lock::wait(&path).unwrap_err().to_string();
+        assert!(failure.contains("m.gguf.lock"), "{failure}");
     }
 
     #[test]

@@ -14,10 +14,9 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use support::hub::gguf;
-use support::{World, write_wheel};
+use support::{World, wait_until, write_wheel};
 
 /// Size of the model in these tests.
 const SIZE: usize = 300_000;
@@ -67,14 +66,9 @@ fn pull_killed_at(world: &World, hub: &str, reference: &str, partial: &Path, byt
         .env("HF_ENDPOINT", hub)
         .spawn()
         .unwrap();
-    let start = Instant::now();
-    while fs::metadata(partial).map_or(0, |m| m.len()) < bytes as u64 {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{bytes} bytes never came"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the first bytes", || {
+        fs::metadata(partial).is_ok_and(|m| m.len() >= bytes as u64)
+    });
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -1,9 +1,10 @@
 //! The rows about what the program finds around it: drivers, memory, disks, signals.
 
 use std::fs;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 use std::process::{Child, ChildStdout, Command};
 
+use super::short;
 use super::support::{World, closed_port, finish, model};
 
 /// What the Vulkan loader and EGL read; with these they find nothing.
@@ -131,17 +132,9 @@ fn warnings(stderr: &str) -> usize {
 fn e9_a_full_disk_under_the_cache_stops_nothing() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
     let line = "trap '' XFSZ; ulimit -f 0; exec \"$@\"";
-    let ended = finish(world.in_shell(line, &args).env("NELUMBO_AUTOTUNE", "on"));
+    let mut command = world.in_shell(line, &short(&model));
+    let ended = finish(command.env("NELUMBO_AUTOTUNE", "on"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(warnings(&ended.stderr) <= 1, "{}", ended.stderr);
     let folder = world.path("cache").join("pipelines");
@@ -155,19 +148,11 @@ fn e9_a_full_disk_under_the_cache_stops_nothing() {
 fn e6_e7_too_little_memory_ends_with_a_word_about_it() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
     let mut codes = Vec::new();
     for mib in [64, 128, 256, 512] {
         let line = format!("ulimit -v {}; exec \"$@\"", mib << 10);
-        let ended = finish(world.in_shell(&line, &args).env_remove("RUST_BACKTRACE"));
+        let mut command = world.in_shell(&line, &short(&model));
+        let ended = finish(command.env_remove("RUST_BACKTRACE"));
         let part = match ended.code {
             // the device, with what it had no room for, how much that was, and what helps
             Some(5) => "bytes)\nhint: a smaller --ctx-size",
@@ -192,21 +177,13 @@ fn e6_e7_too_little_memory_ends_with_a_word_about_it() {
 fn e14_64_file_descriptors_are_enough() {
     let Some(model) = model() else { return };
     let world = World::new();
-    let args = [
-        "run",
-        "-q",
-        "-n",
-        "2",
-        "hello",
-        "-m",
-        model.to_str().unwrap(),
-    ];
-    let ended = finish(&mut world.in_shell("ulimit -n 64; exec \"$@\"", &args));
+    let line = "ulimit -n 64; exec \"$@\"";
+    let ended = finish(&mut world.in_shell(line, &short(&model)));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
-/// An answer of 24 tokens that has begun.
-#[cfg(unix)]
+/// The program, its first byte of an answer, and where the others come from.
+#[cfg(target_os = "linux")]
 fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
     use std::io::Read;
     let mut child = command.spawn().unwrap();
@@ -216,7 +193,7 @@ fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
     (child, stdout, said)
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn signal(child: &Child, name: &str) {
     let kill = Command::new("kill")
         .args([name, &child.id().to_string()])
@@ -224,25 +201,25 @@ fn signal(child: &Child, name: &str) {
     assert!(kill.unwrap().success());
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     use std::io::Read;
     let Some(model) = model() else { return };
     let world = World::new();
     let path = model.to_str().unwrap();
-    let args = [
+    let count = [
         "run",
         "-q",
-        "-n",
-        "24",
         "--temp",
         "0",
         "--ignore-eos",
         "Count.",
         "-m",
         path,
+        "-n",
     ];
+    let args = [&count[..], &["24"]].concat();
     let undisturbed = finish(&mut world.command(&args));
     assert_eq!(undisturbed.code, Some(0), "{}", undisturbed.stderr);
 
@@ -251,11 +228,12 @@ fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
     let (child, mut stdout, mut said) = answering(world.in_shell(line, &args));
     signal(&child, "-STOP");
     signal(&child, "-HUP");
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    std::thread::sleep(std::time::Duration::from_secs(1));
     signal(&child, "-CONT");
     stdout.read_to_end(&mut said).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
+    let args = [&count[..], &["4000"]].concat();
     assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
     assert_eq!(String::from_utf8_lossy(&said), undisturbed.stdout);
 

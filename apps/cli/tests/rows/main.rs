@@ -6,6 +6,7 @@ mod environment;
 mod support;
 
 use std::fs;
+use std::path::Path;
 #[cfg(unix)]
 use std::process::Command;
 
@@ -13,6 +14,12 @@ use support::{Ended, World, closed_port, finish, model};
 
 fn run(args: &[&str]) -> Ended {
     World::new().nelumbo(&closed_port(), args)
+}
+
+/// A short answer, and nothing on stderr that nobody has to know.
+fn short(model: &Path) -> [&str; 7] {
+    let model = model.to_str().unwrap();
+    ["run", "-q", "-n", "2", "hello", "-m", model]
 }
 
 /// Ends with 2, prints nothing on stdout, and names all of these.
@@ -154,7 +161,7 @@ fn l5_a_reader_that_has_left_and_a_stdin_that_is_closed() {
     if path != "m" {
         cases.push(vec!["show", path, "--tensors"]);
         cases.push(vec!["tokenize", path, "hello"]);
-        cases.push(vec!["run", "-q", "-n", "4", "-m", path, "hello"]);
+        cases.push(short(Path::new(path)).to_vec());
     }
     for args in cases {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -192,8 +199,8 @@ fn l6_a_full_disk_behind_stdout_is_an_error_and_no_panic() {
         vec!["devices", "--json"],
     ];
     let path = model();
-    if let Some(path) = path.as_deref().and_then(std::path::Path::to_str) {
-        let run = ["run", "-q", "-n", "4", "hello", "-m", path];
+    if let Some(path) = path.as_deref().and_then(Path::to_str) {
+        let run = short(Path::new(path));
         cases.push(run.to_vec());
         cases.push([&run[..], &["--format", "json"]].concat());
         cases.push(vec!["chat", "-q", "-n", "4", "-m", path]);
@@ -257,5 +264,7 @@ fn l8_ctrl_c_twice_leaves_with_what_there_is() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");
-    assert!(!said.is_empty() && !stderr.contains("error"), "{stderr}");
+    assert!(!stderr.contains("error"), "{stderr}");
+    // what came before the first of the two is there, and by far not all
+    assert!((1..4000).contains(&said.len()), "{} bytes", said.len());
 }

@@ -5,12 +5,10 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::LIMIT;
 use pty_process::Size;
 use pty_process::blocking::{self, Pty};
 use vt100::{Callbacks, Parser, Screen};
-
-/// No wait may be longer.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// A window with a program in it.
 pub struct Terminal {
