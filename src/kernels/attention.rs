@@ -95,6 +95,7 @@ impl AttentionShape {
     pub fn tiling(&self) -> Tiling {
         Tiling {
             tile_tokens: self.whole_tiles(ROWS[self.rows(ROWS[1].0)].0),
+            narrow_tokens: ROWS[0].0 / self.group(),
             item_teams: self.num_kv_heads * self.tiles(1),
         }
     }

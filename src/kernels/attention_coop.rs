@@ -78,6 +78,7 @@ pub fn tiling(shape: &AttentionShape) -> Tiling {
     let tile_teams = width.rows * 4 / 8;
     Tiling {
         tile_tokens: shape.whole_tiles(width.rows),
+        narrow_tokens: 0,
         item_teams: shape.num_kv_heads * width.tiles(shape, 1) * tile_teams,
     }
 }

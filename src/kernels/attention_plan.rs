@@ -28,6 +28,9 @@ pub struct PlanSequence<'a> {
 pub struct Tiling {
     /// The most tokens of an item: as many as fill whole tiles.
     pub tile_tokens: usize,
+    /// Items of so many tokens are done with less work by themselves than beside wider ones; 0 where all
+    /// are alike.
+    pub narrow_tokens: usize,
     /// Teams of eight invocations that an item has, at least.
     pub item_teams: usize,
 }

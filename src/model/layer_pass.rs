@@ -89,7 +89,8 @@ impl LayerPass<'_> {
         let (q, meta, partials) = (&s.q, &s.meta, &s.partials);
         let output = Output::of(shape);
         let out = s.attended.as_ref().unwrap_or(&s.act_attended);
-        for (slab, &items) in slabs.iter().zip(&round.slabs) {
+        for &(slab, items) in &round.items {
+            let slab = &slabs[slab];
             match self.coop {
                 Some(coop) => attention_coop::record(
                     rec, coop, shape, slab, q, meta, items, partials, output, out,

@@ -7,6 +7,9 @@ use crate::kernels::attention_plan::{self, Item, MergeRow, PlanLimits, PlanSeque
 use crate::kernels::rope::RopeRows;
 use crate::kv::{PAGE_SIZE, PageId};
 
+/// Items of few tokens that get a dispatch of their own beside wider ones, at least.
+const LEAST_NARROW: usize = 2;
+
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -57,8 +60,9 @@ pub struct Step {
 
 /// Where a round of attention lies in the metadata.
 pub struct AttentionRound {
-    /// Items of each slab.
-    pub slabs: Vec<Items>,
+    /// Lists of items, each with the slab that they read: those of few tokens by themselves where there
+    /// are wider ones, which would make them wide as well.
+    pub items: Vec<(usize, Items)>,
     /// First word of the merge rows.
     pub merge_at: usize,
     /// How many rows to merge.
@@ -146,24 +150,37 @@ fn push_attention(
     let rounds = attention_plan::plan(&sequences, limits);
     rounds
         .iter()
-        .map(|round| push_round(round, words))
+        .map(|round| push_round(round, limits.tiling.narrow_tokens, words))
         .collect()
 }
 
-fn push_round(round: &Round, words: &mut Vec<u32>) -> AttentionRound {
-    let mut slabs = Vec::with_capacity(round.slabs.len());
-    for items in &round.slabs {
-        slabs.push(Items {
+fn push_round(round: &Round, narrow_tokens: usize, words: &mut Vec<u32>) -> AttentionRound {
+    let mut lists = Vec::with_capacity(round.slabs.len());
+    let mut push = |slab: usize, items: &[&Item]| {
+        let widest = items.iter().map(|item| item.num_tokens as usize).max();
+        let list = Items {
             at: words.len(),
             count: items.len(),
-            max_tokens: round.max_tokens,
-        });
-        words.extend(items.iter().flat_map(Item::words));
+            max_tokens: widest.unwrap_or(0),
+        };
+        lists.push((slab, list));
+        words.extend(items.iter().flat_map(|item| item.words()));
+    };
+    for (slab, items) in round.slabs.iter().enumerate() {
+        let is_narrow = |item: &&Item| item.num_tokens as usize <= narrow_tokens;
+        let (narrow, wide): (Vec<&Item>, Vec<&Item>) = items.iter().partition(is_narrow);
+        // a dispatch more has to be worth it
+        if wide.is_empty() || narrow.len() < LEAST_NARROW {
+            push(slab, &items.iter().collect::<Vec<_>>());
+        } else {
+            push(slab, &narrow);
+            push(slab, &wide);
+        }
     }
     let merge_at = words.len();
     words.extend(round.merge.iter().flat_map(MergeRow::words));
     AttentionRound {
-        slabs,
+        items: lists,
         merge_at,
         merge_rows: round.merge.len(),
     }

@@ -23,7 +23,7 @@ const LAYER_DISPATCHES: usize = 24;
 /// After how many layers of `num_layers` a step is submitted each time. Where everybody gets one token it
 /// is not cut, as long as a submit holds it.
 pub(super) fn layers_per_submit(num_layers: usize, step: &Step) -> usize {
-    let attention = |round: &AttentionRound| round.slabs.len() + 1;
+    let attention = |round: &AttentionRound| round.items.len() + 1;
     let attention: usize = step.attention.iter().map(attention).sum();
     let of_layer = LAYER_DISPATCHES + attention;
     if step.longest_span <= 1 {
@@ -102,7 +102,7 @@ mod tests {
         // many rounds of attention are many dispatches
         let mut many = step(512, 508, Some(0.01));
         many.attention.extend((0..100).map(|_| AttentionRound {
-            slabs: Vec::new(),
+            items: Vec::new(),
             merge_at: 0,
             merge_rows: 0,
         }));

@@ -9,6 +9,7 @@ fn limits(slab_pages: usize, num_pages: usize) -> PlanLimits {
         tiling: Tiling {
             tile_tokens: 5,
             item_teams: 3,
+            narrow_tokens: 1,
         },
         wanted_teams: 12,
         partial_slots: 64,
@@ -99,7 +100,7 @@ proptest! {
         partial_slots in 7..200usize,
     ) {
         let geometry = PageGeometry::new(40 * SPLIT_PAGES, slab_splits * SPLIT_PAGES);
-        let tiling = Tiling { tile_tokens, item_teams: 3 };
+        let tiling = Tiling { tile_tokens, narrow_tokens: 1, item_teams: 3 };
         let limits = PlanLimits { geometry, tiling, wanted_teams, partial_slots };
         let mut pool = PagePool::new(geometry);
         let mut tables = vec![Vec::new(); shapes.len()];
