@@ -49,7 +49,7 @@ impl Test {
 pub fn tests(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
     if args.parallel > 1 {
         return Err(Failure::Usage(format!(
-            "--parallel (-np) {}: one sequence is timed at a time so far",
+            "--parallel (-np) {}: bench times one sequence at a time so far",
             args.parallel
         )));
     }
