@@ -21,6 +21,8 @@
 mod clock;
 #[path = "../apps/cli/commit.rs"]
 mod commit;
+#[path = "support/quantile.rs"]
+mod quantile;
 
 use clock::Clock;
 use nelumbo::engine::{EngineCore, Event, Request, RequestId, TokenLogprob};
@@ -29,6 +31,7 @@ use nelumbo::kernels::case::Data;
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{Config, synthetic};
 use nelumbo::{Error, LoadOptions, Model};
+use quantile::quantile;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -201,13 +204,6 @@ fn tokens_of(events: &[Event]) -> impl Iterator<Item = RequestId> {
         Event::Token { id, .. } => Some(*id),
         Event::Finished { .. } | Event::Failed { .. } => None,
     })
-}
-
-/// The value that a share of `values` is at most.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * share).ceil() as usize]
 }
 
 fn throughput(engine: &mut EngineCore, report: &mut Report) -> Result<(), Error> {

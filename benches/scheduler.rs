@@ -8,9 +8,13 @@
 #[path = "../apps/cli/commit.rs"]
 mod commit;
 
+#[path = "support/quantile.rs"]
+mod quantile;
+
 use nelumbo::engine::scheduler::Sampled;
 use nelumbo::engine::{Limits, Request, Scheduler};
 use nelumbo::kv::{PageGeometry, Pages};
+use quantile::quantile;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -198,11 +202,6 @@ fn step(scheduler: &mut Scheduler, prompt_tokens: usize) -> (f64, f64) {
     drop(events);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     (us(planned), us(committed))
-}
-
-/// The value that a share of `sorted` is at most.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    sorted[((sorted.len() - 1) as f64 * share) as usize]
 }
 
 fn print_row(times: &Times) {
