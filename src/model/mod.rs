@@ -15,6 +15,7 @@ pub mod load;
 mod numerics;
 pub mod origin;
 pub mod reference;
+pub mod roofline;
 pub mod rope;
 mod scratch;
 pub mod step;
