@@ -97,9 +97,11 @@ impl Decoder {
         origin: &Arc<Origin>,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
-            max_batched_tokens: options
-                .max_batched_tokens
-                .min(most_tokens(gpu, &config, &options)?),
+            max_batched_tokens: options.max_batched_tokens.min(most_tokens(
+                gpu.max_binding_bytes(),
+                &config,
+                &options,
+            )?),
             ..options
         };
         let size = PoolSize {

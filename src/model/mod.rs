@@ -16,6 +16,7 @@ mod numerics;
 pub mod origin;
 pub mod reference;
 pub mod roofline;
+mod room;
 pub mod rope;
 mod scratch;
 pub mod step;
@@ -34,6 +35,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
+pub use room::Place;
 pub use texts::Texts;
 pub use tune::Tuned;
 

@@ -282,8 +282,8 @@ mod tests {
             decodes: vec![1, 2],
             ..StepShape::chunk(0, 5, false)
         };
-        let attention = |n: &&str| **n == "attention";
-        assert_eq!(names(&both).iter().filter(|n| attention(n)).count(), 2);
+        let attention = |n: &&&str| **n == "attention";
+        assert_eq!(names(&both).iter().filter(attention).count(), 2);
         // few teams of a long context leave their splits to a merge
         let apart = Division {
             wanted_teams: 2048,
