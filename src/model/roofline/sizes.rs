@@ -3,7 +3,7 @@
 
 use crate::kernels::attention::AttentionShape;
 use crate::kv::{KvFormat, PAGE_SIZE, pages_for};
-use crate::model::Config;
+use crate::model::{Config, Decoder};
 use crate::quant::{Format, f16, q8};
 
 /// How weights are kept: as this build keeps them, or as others do.
@@ -140,6 +140,18 @@ pub struct WeightBytes {
 }
 
 impl ModelShape {
+    /// Of a model that is loaded.
+    pub fn of(decoder: &Decoder) -> ModelShape {
+        let format = decoder.weights().embedding.format;
+        ModelShape {
+            config: decoder.config().clone(),
+            extra_layer_params: 0,
+            weights: WeightForm::from_name(format.name).expect("a form for every format"),
+            kv: decoder.kv().format().into(),
+            max_binding: decoder.gpu().max_binding_bytes(),
+        }
+    }
+
     /// All parameters; an embedding that is the head as well counts once.
     pub fn params(&self) -> u64 {
         self.config.num_params() + (self.config.num_layers * self.extra_layer_params) as u64
@@ -245,7 +257,10 @@ pub(super) mod tests {
         for form in KvForm::ALL {
             assert_eq!(KvForm::from_name(form.name()), Some(form));
         }
-        assert_eq!(WeightForm::Q8.format().unwrap().name, "q8");
+        for format in crate::quant::FORMATS {
+            let form = WeightForm::from_name(format.name).unwrap();
+            assert_eq!(form.format().unwrap().name, format.name);
+        }
         assert!(WeightForm::Int8.format().is_none() && KvForm::Int8.format().is_none());
         for format in KvFormat::ALL {
             assert_eq!(KvForm::from(format).format(), Some(format));
