@@ -324,7 +324,7 @@ mod tests {
             ("num_experts", json!(8)),
             ("hidden_size", json!(null)),
             ("num_key_value_heads", json!(3)),
-            ("num_hidden_layers", json!(1 << 40)),
+            ("num_hidden_layers", json!(1u64 << 40)),
             ("architectures", json!([])),
             ("head_dim", json!(100)),
         ] {
