@@ -26,6 +26,7 @@ mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
 mod trace;
+pub mod trace_events;
 pub mod trial;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;
