@@ -15,6 +15,7 @@ mod options;
 mod output;
 mod prompt;
 mod reading;
+mod report;
 mod run;
 mod session;
 mod show;
