@@ -5,9 +5,9 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
+use crate::gpu::host::{Call, Interpreter, Place};
 use crate::gpu::kernel::{Params, Variant};
 use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
-use crate::gpu::profile::Profile;
 use crate::gpu::profiler::Profiler;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
@@ -54,8 +54,10 @@ pub struct Recorder {
     used: HashSet<u64>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
-    profiler: Option<Profiler>,
+    pub(super) profiler: Option<Profiler>,
     mode: Mode,
+    interpreter: Option<Box<dyn Interpreter>>,
+    place: Place,
 }
 
 impl Recorder {
@@ -67,7 +69,7 @@ impl Recorder {
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let ring = gpu.buffer("params ring", RING_SLOTS as u64 * PARAMS_BYTES, usage)?;
         let profiler = Profiler::asked_for_by_environment()
-            .then(|| Profiler::new(gpu))
+            .then(|| Profiler::new(gpu, false))
             .transpose()?;
         Ok(Recorder {
             params_group: gpu.pipelines.params_group(&gpu.device, &ring.raw),
@@ -80,6 +82,8 @@ impl Recorder {
             failed: None,
             profiler,
             mode: Mode::Record,
+            interpreter: None,
+            place: Place::default(),
         })
     }
 
@@ -120,6 +124,21 @@ impl Recorder {
     pub fn end_rehearsal(&mut self) -> Result<()> {
         self.mode = Mode::Record;
         self.submit()
+    }
+
+    /// From here on `interpreter` is asked about each dispatch that has work; `None` records them.
+    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
+        self.interpreter = interpreter;
+    }
+
+    /// Says where in a step the next dispatches stand, for those who look at them one by one.
+    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
+        self.place = Place { layer, op };
+    }
+
+    /// [`Recorder::at`], in the same layer as before.
+    pub fn at_op(&mut self, op: &'static str) {
+        self.place.op = op;
     }
 
     fn only_notes(&self) -> bool {
@@ -166,6 +185,35 @@ impl Recorder {
             }
             return;
         }
+        let params = bytemuck::bytes_of(&params);
+        let asked = matches!(self.mode, Mode::Record) && !workgroups.contains(&0);
+        if let Some(mut interpreter) = self.interpreter.take_if(|_| asked) {
+            let place = self.place;
+            let done = interpreter.dispatch(&mut Call {
+                rec: self,
+                tensors,
+                params,
+                variant: *variant,
+                workgroups,
+                place,
+            });
+            self.interpreter = Some(interpreter);
+            if let Err(error) = done {
+                self.failed.get_or_insert(error);
+            }
+            return;
+        }
+        self.record(variant, tensors, params, workgroups);
+    }
+
+    /// Records a dispatch that nobody else takes care of; `params` are the bytes of its block.
+    pub(super) fn record(
+        &mut self,
+        variant: &Variant,
+        tensors: &[(&str, &Tensor)],
+        params: &[u8],
+        workgroups: [u32; 3],
+    ) {
         let rehearsed = matches!(self.mode, Mode::Rehearse);
         let pipeline = match self.gpu.pipeline(variant) {
             Ok(pipeline) => pipeline,
@@ -185,7 +233,7 @@ impl Recorder {
             "{variant}: {workgroups:?} workgroups"
         );
         assert_eq!(
-            size_of::<P>(),
+            params.len(),
             pipeline.params_bytes as usize,
             "{variant}: size of params"
         );
@@ -210,17 +258,20 @@ impl Recorder {
             offset < (RING_SLOTS * PARAMS_BYTES as usize) as u32,
             "over {RING_SLOTS} dispatches in one submit"
         );
-        self.params.extend_from_slice(bytemuck::bytes_of(&params));
+        self.params.extend_from_slice(params);
         self.params
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
-        let profiler = self.profiler.as_mut();
+        let mut profiler = self.profiler.as_mut();
+        if let Some(profiler) = &mut profiler {
+            profiler.announce(variant, tensors, workgroups);
+        }
         let pass = pass.get_or_insert_with(|| {
             encoder
                 .begin_compute_pass(&wgpu::ComputePassDescriptor {
                     label: None,
-                    timestamp_writes: profiler.and_then(|p| p.stamp(variant)),
+                    timestamp_writes: profiler.and_then(Profiler::stamp),
                 })
                 .forget_lifetime()
         });
@@ -231,18 +282,18 @@ impl Recorder {
         if rehearsed {
             self.failed = self.submit().and_then(|()| self.gpu.wait()).err();
         } else if self.profiler.is_some() {
-            self.end_profiled(variant);
+            self.end_profiled();
         }
     }
 
-    /// Ends the pass that `variant` has to itself, and where it must, the submit.
-    fn end_profiled(&mut self, variant: &Variant) {
+    /// Ends the pass that a dispatch has to itself, and where it must, the submit.
+    fn end_profiled(&mut self) {
         let (alone, full) = match &self.profiler {
             Some(profiler) => (profiler.alone(), profiler.is_full()),
             None => (false, false),
         };
         if alone {
-            self.run_alone(variant);
+            self.run_alone();
         } else if full {
             self.failed = self.submit().err();
         } else if let Some((_, pass)) = &mut self.open {
@@ -250,34 +301,14 @@ impl Recorder {
         }
     }
 
-    /// Submits what is recorded and waits for it, on the account of `variant`.
-    fn run_alone(&mut self, variant: &Variant) {
+    /// Submits what is recorded and waits for it, on the account of the last dispatch.
+    fn run_alone(&mut self) {
         let start = Instant::now();
         let done = self.submit().and_then(|()| self.gpu.wait());
         if let Some(profiler) = &mut self.profiler {
-            profiler.add(*variant, start.elapsed());
+            profiler.add(start);
         }
         self.failed = done.err();
-    }
-
-    /// From here on takes the time of every dispatch, until [`Recorder::take_profile`]. Submits what
-    /// is recorded.
-    ///
-    /// # Errors
-    /// As [`Recorder::submit`]; [`Error::OutOfMemory`].
-    pub fn start_profile(&mut self) -> Result<()> {
-        self.submit()?;
-        self.profiler = Some(Profiler::new(&self.gpu)?);
-        Ok(())
-    }
-
-    /// Submits what is recorded, and ends the profile that was started, if one was.
-    ///
-    /// # Errors
-    /// As [`Recorder::submit`].
-    pub fn take_profile(&mut self) -> Result<Option<Profile>> {
-        self.submit()?;
-        Ok(self.profiler.take().map(Profiler::finish))
     }
 
     /// The variants recorded since the recorder was made.

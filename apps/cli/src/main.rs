@@ -1,4 +1,4 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
+//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
 //! and what tells about the program itself.
 
 mod args;
@@ -13,8 +13,10 @@ mod generate;
 mod models;
 mod options;
 mod output;
+mod perplexity;
 mod prompt;
 mod reading;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -130,6 +132,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Run(args) => run::run(*args, global, given),
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
+        Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),

@@ -6,6 +6,7 @@ use nelumbo::model::roofline::{ModelShape, Roofline};
 use nelumbo::model::work::{Run, Work as Least};
 use serde::Serialize;
 
+use super::against::Against;
 use super::machine::Machine;
 use super::plan::{Test, Work};
 use super::stats::{deviation, mean};
@@ -50,6 +51,9 @@ pub struct Row {
     /// `adapter_name` and `build_commit` again.
     pub adapter: String,
     pub commit: String,
+    /// With `--against`: what became of it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
 }
 
 /// The model, as every row tells it.
@@ -186,6 +190,7 @@ impl Row {
             commit: machine.build_commit.clone(),
             machine: machine.clone(),
             model: model.clone(),
+            against: None,
         }
     }
 }
