@@ -37,7 +37,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
-pub use room::Place;
+pub use room::Bounds;
 pub use texts::Texts;
 pub use tune::Tuned;
 

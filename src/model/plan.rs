@@ -7,7 +7,7 @@
 use super::budget::{PoolSize, largest};
 use super::decoder::DecoderOptions;
 use super::roofline::{KvForm, ModelShape, Roofline, StepShape, WeightForm};
-use super::room::{MAX_CONTEXT, MOST_RUNNING, Place};
+use super::room::{Bounds, MAX_CONTEXT, MOST_RUNNING};
 use super::tune::{Source, Tuned};
 use super::{LoadOptions, shapes};
 use crate::error::Result;
@@ -54,7 +54,7 @@ pub struct Wanted {
     /// How activations are passed on.
     pub activations: Activations,
     /// Of the adapter.
-    pub place: Place,
+    pub bounds: Bounds,
     /// Bytes for everything, and who said so.
     pub memory: Option<(u64, MemorySource)>,
     /// Tokens of the prompt whose first token is waited for.
@@ -252,7 +252,7 @@ impl Wanted {
             ms: 0.0,
         };
         let (_, wanted) = self
-            .place
+            .bounds
             .wanted(&self.shape.config, &options, tuned, None)?;
         Ok(wanted)
     }
@@ -268,7 +268,7 @@ impl Wanted {
         };
         let several_slabs = self.slabs(pages).is_none_or(|slabs| slabs > 1);
         let config = &self.shape.config;
-        let (scratch, other) = self.place.scratch_bytes(config, &options, several_slabs);
+        let (scratch, other) = self.bounds.scratch_bytes(config, &options, several_slabs);
         Sum {
             weights: self.shape.weight_bytes().all,
             pages: self.shape.page_bytes().saturating_mul(pages),

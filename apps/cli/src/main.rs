@@ -1,4 +1,4 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
+//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `plan`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
 //! and what tells about the program itself.
 
 mod args;
@@ -14,6 +14,7 @@ mod models;
 mod options;
 mod output;
 mod perplexity;
+mod plan;
 mod prompt;
 mod reading;
 mod report;
@@ -133,6 +134,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
+        Command::Plan(args) => plan::plan(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),

@@ -20,7 +20,7 @@ fn wanted(name: &str) -> Wanted {
         ctx_size: Some(4096),
         users: 1,
         activations: Activations::F32,
-        place: Place {
+        bounds: Bounds {
             max_binding: 128 << 20,
             is_software: false,
         },
