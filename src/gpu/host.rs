@@ -8,6 +8,7 @@
 
 use crate::error::Result;
 use crate::gpu::Params;
+use crate::gpu::host_memory::Words;
 use crate::gpu::kernel::Variant;
 use crate::gpu::recorder::Recorder;
 use crate::gpu::tensor::Tensor;
@@ -84,13 +85,13 @@ impl Call<'_> {
         self.tensors.iter().map(|(name, tensor)| (*name, *tensor))
     }
 
-    /// All words of the tensor bound under `name`.
+    /// All words of the tensor bound under `name`, in place where the host computes.
     ///
     /// # Errors
     /// What the device reports.
-    pub fn read(&mut self, name: &str) -> Result<Vec<u32>> {
-        let words = (self.tensor(name).size_bytes() / 4) as usize;
-        self.read_ranges(name, std::slice::from_ref(&(0..words)))
+    pub fn read(&mut self, name: &str) -> Result<Words> {
+        self.rec.submit()?;
+        self.rec.gpu().words(self.tensor(name))
     }
 
     /// The words of `ranges` of the tensor bound under `name`, one range after another.
@@ -120,8 +121,14 @@ impl Call<'_> {
         self.rec.gpu().upload(&tensor, 4 * at as u64, bytes)
     }
 
-    /// Records it for the device, as if nobody had been asked.
+    /// Leaves it to whoever computes on this device, as if nobody had been asked.
     pub fn on_device(&mut self) {
+        if let Some(mut host) = self.rec.gpu().host_interpreter() {
+            if let Err(error) = host.dispatch(self) {
+                self.rec.fail(error);
+            }
+            return;
+        }
         self.rec
             .record(&self.variant, self.tensors, self.params, self.workgroups);
     }

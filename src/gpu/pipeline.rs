@@ -196,6 +196,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::Shader`] naming kernel and parts.
     pub fn prepare(&self, variants: &[Variant]) -> Result<()> {
+        if self.is_host() {
+            return Ok(()); // there is nobody to compile for
+        }
         let start = Instant::now();
         let missing = self.pipelines.missing(variants);
         let threads = if self.is_parallel() { cores() } else { 1 };

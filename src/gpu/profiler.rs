@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::gpu::device::Gpu;
 use crate::gpu::kernel::Variant;
 use crate::gpu::profile::{Profile, ProfileClock};
+use crate::gpu::recorder::Recorder;
 use crate::gpu::tensor::{DType, Tensor};
 use crate::gpu::transfer::Readback;
 use std::time::Duration;
@@ -40,6 +41,7 @@ impl Profiler {
         let stamps = has.then(|| Stamps::new(gpu)).transpose()?;
         let clock = match stamps {
             Some(_) => ProfileClock::Timestamps,
+            None if gpu.is_host() => ProfileClock::Host,
             None => ProfileClock::Submits,
         };
         Ok(Profiler {
@@ -78,7 +80,7 @@ impl Profiler {
     /// Records that the timestamps come to the host.
     pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         if let Some(stamps) = self.stamps.as_ref().filter(|s| !s.open.is_empty()) {
-            let resolved = &stamps.resolved.buffer.raw;
+            let resolved = stamps.resolved.buffer.raw();
             encoder.resolve_query_set(&stamps.set, 0..2 * stamps.open.len() as u32, resolved, 0);
             stamps.readback.copy(encoder, &stamps.resolved);
         }
@@ -127,5 +129,35 @@ impl Stamps {
             period: f64::from(gpu.queue.get_timestamp_period()),
             open: Vec::new(),
         })
+    }
+}
+
+impl Recorder {
+    /// From here on takes the time of every dispatch, until [`Recorder::take_profile`]. Submits what
+    /// is recorded.
+    ///
+    /// # Errors
+    /// As [`Recorder::submit`]; [`Error::OutOfMemory`].
+    pub fn start_profile(&mut self) -> Result<()> {
+        self.submit()?;
+        self.profiler = Some(Profiler::new(self.gpu())?);
+        Ok(())
+    }
+
+    /// Submits what is recorded, and ends the profile that was started, if one was.
+    ///
+    /// # Errors
+    /// As [`Recorder::submit`].
+    pub fn take_profile(&mut self) -> Result<Option<Profile>> {
+        self.submit()?;
+        Ok(self.profiler.take().map(Profiler::finish))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(profiler) = &self.profiler {
+            log::warn!("time by kernel: {}", profiler.table());
+        }
     }
 }

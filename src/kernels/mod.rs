@@ -38,10 +38,12 @@ pub mod sample;
 mod tuning;
 pub mod twin;
 
-use crate::gpu::{Kernel, Variant};
+use crate::error::Result;
+use crate::gpu::{Gpu, Kernel, OpenOptions, Variant};
 pub use activations::Activations;
 use case::Case;
 use std::collections::HashSet;
+use std::sync::Arc;
 pub use tuning::Tuning;
 
 /// A kernel as tests, benches and comparisons see it.
@@ -93,6 +95,17 @@ pub static ALL: &[Entry] = &[
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];
+
+/// [`Gpu::open`], with the twins to compute by where the options ask for the processor.
+///
+/// # Errors
+/// As [`Gpu::open`].
+pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
+    Gpu::open(&OpenOptions {
+        host: Some(|| Box::new(twin::Host)),
+        ..options.clone()
+    })
+}
 
 /// Each variant once: choices that make no difference to a kernel lead to the same.
 fn distinct(variants: impl Iterator<Item = Variant>) -> Vec<Variant> {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Activations;
+use crate::kernels::{self, Activations};
 use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
@@ -36,6 +36,8 @@ const DEVICE_SHARE: u8 = 90;
 const HOST_SHARE: u8 = 80;
 /// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
 const SOFTWARE_BATCHED_TOKENS: usize = 128;
+/// The same where twins compute, which take seconds for that many; nothing ends a step before its time.
+const HOST_BATCHED_TOKENS: usize = 16;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -118,7 +120,7 @@ impl Model {
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&OpenOptions {
+        let gpu = kernels::open(&OpenOptions {
             coop: options.numerics == Numerics::Fast,
             ..options.open.clone()
         })?;
@@ -167,6 +169,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return fill(); // nothing is compiled
+    }
     if gpu.is_parallel() {
         gpu.zero(decoder.weights().tensors())?; // two threads will be at them
     }
@@ -232,7 +237,9 @@ fn sizes(
     tuned: Tuned,
     weights: u64,
 ) -> Result<DecoderOptions> {
-    let default_batch = if gpu.is_software() {
+    let default_batch = if gpu.is_host() {
+        HOST_BATCHED_TOKENS
+    } else if gpu.is_software() {
         SOFTWARE_BATCHED_TOKENS
     } else {
         DEFAULT_BATCHED_TOKENS

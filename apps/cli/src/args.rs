@@ -119,7 +119,7 @@ pub enum Command {
 /// Which graphics interface to use.
 #[derive(Debug, Clone, Args)]
 pub struct BackendArgs {
-    /// Use this interface and never fall back to another
+    /// Use this interface and never fall back to another; cpu computes without any driver
     #[arg(long, value_enum, env = "NELUMBO_BACKEND")]
     pub backend: Option<BackendName>,
 }
@@ -336,13 +336,19 @@ pub struct DeviceArgs {
     pub hf_file: Option<String>,
 }
 
-/// Graphics interfaces by the names users know.
+/// Graphics interfaces by the names users know, and the way without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
+    /// Linux, Windows, Android
     Vulkan,
+    /// Apple systems
     Metal,
+    /// Windows
     Dx12,
+    /// Where there is nothing else
     Gl,
+    /// No GPU and no driver: right, and slow
+    Cpu,
 }
 
 /// Weight formats in device memory.

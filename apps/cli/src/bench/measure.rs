@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nelumbo::engine::{EngineCore, Trial};
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kernels;
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::peaks::Peaks;
 
@@ -19,7 +20,7 @@ const PEAK_SPAN: f64 = 0.01;
 
 /// What the adapter does at best. On a device of its own, so that nothing of it stays behind.
 pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
-    let gpu = Gpu::open(open)?;
+    let gpu = kernels::open(open)?;
     let start = Instant::now();
     let mut clock = || start.elapsed().as_secs_f64();
     Ok(Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?)
