@@ -90,21 +90,21 @@ impl Call<'_> {
     /// # Errors
     /// What the device reports.
     pub fn read(&mut self, name: &str) -> Result<Words> {
-        self.rec.submit()?;
-        self.rec.gpu().words(self.tensor(name))
+        let words = (self.tensor(name).size_bytes() / 4) as usize;
+        self.read_ranges(name, std::slice::from_ref(&(0..words)))
     }
 
-    /// The words of `ranges` of the tensor bound under `name`, one range after another.
+    /// The words of `ranges` of the tensor bound under `name`, one range after another; a single one in
+    /// place where the host computes.
     ///
     /// # Errors
     /// What the device reports.
     ///
     /// # Panics
     /// When a range leaves the tensor.
-    pub fn read_ranges(&mut self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<u32>> {
+    pub fn read_ranges(&mut self, name: &str, ranges: &[Range<usize>]) -> Result<Words> {
         self.rec.submit()?;
-        let tensor = self.tensor(name).clone();
-        self.rec.gpu().clone().download_words(&tensor, ranges)
+        self.rec.gpu().words_of(self.tensor(name), ranges)
     }
 
     /// Writes `words` from word `at` of the tensor bound under `name` on.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Words of a tensor as they were when they were asked for: seen in place where they lie in the host's
 /// memory, else a copy of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Words {
     all: Arc<Vec<u32>>,
     range: Range<usize>,
@@ -19,6 +19,23 @@ impl Words {
         Words {
             all: Arc::new(words),
             range,
+        }
+    }
+
+    /// Some of them.
+    ///
+    /// # Panics
+    /// When the range leaves them.
+    pub(crate) fn part(self, range: Range<usize>) -> Words {
+        let words = self.len();
+        assert!(
+            range.start <= range.end && range.end <= words,
+            "{range:?} of {words} words"
+        );
+        let start = self.range.start;
+        Words {
+            range: start + range.start..start + range.end,
+            ..self
         }
     }
 }
@@ -112,6 +129,7 @@ mod tests {
         buffer.copy(&buffer, 4..12, 8);
         assert_eq!(buffer.view(0..16)[..], [0, 1, 1, 2]);
         assert_eq!(seen[..], [1, 2, 0], "a view is of one moment");
+        assert_eq!(seen.part(1..2)[..], [2]);
         let other = HostBuffer::new(8).unwrap();
         other.copy(&buffer, 8..16, 0);
         buffer.clear(4..12);

@@ -232,8 +232,12 @@ impl Gpu {
         self.pipelines.made().time
     }
 
-    /// Does `work` on the account of compilation: drivers compile at the first dispatch.
+    /// Does `work` on the account of compilation: drivers compile at the first dispatch, where there is
+    /// one.
     pub fn count_as_compilation<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.is_host() {
+            return work();
+        }
         let before = self.compile_time();
         let start = Instant::now();
         let result = work();

@@ -115,12 +115,7 @@ impl Gpu {
             return Ok(Vec::new());
         }
         if tensor.in_host().is_some() {
-            let all = self.words(tensor)?;
-            return Ok(ranges
-                .iter()
-                .flat_map(|r| &all[r.clone()])
-                .copied()
-                .collect());
+            return Ok(self.words_of(tensor, ranges)?.to_vec());
         }
         let readback = Readback::new(self, 4 * words as u64)?;
         let mut encoder = self
@@ -147,15 +142,29 @@ impl Gpu {
         readback.wait(self, bytemuck::pod_collect_to_vec)
     }
 
-    /// All words of a tensor, in place where they lie in the host's memory.
+    /// The same to look at: a single range in place where it lies in the host's memory.
     ///
     /// # Errors
     /// What the device reports.
-    pub fn words(&self, tensor: &Tensor) -> Result<Words> {
-        match tensor.in_host() {
-            Some((memory, range)) => self.check().map(|()| memory.view(range)),
-            None => Ok(Words::copied(self.download_as(tensor)?)),
-        }
+    ///
+    /// # Panics
+    /// When a range leaves the tensor.
+    pub fn words_of(&self, tensor: &Tensor, ranges: &[Range<usize>]) -> Result<Words> {
+        let Some((memory, bytes)) = tensor.in_host() else {
+            return Ok(Words::copied(self.download_words(tensor, ranges)?));
+        };
+        self.check()?;
+        let all = memory.view(bytes);
+        Ok(match ranges {
+            [range] => all.part(range.clone()),
+            _ => Words::copied(
+                ranges
+                    .iter()
+                    .flat_map(|r| &all[r.clone()])
+                    .copied()
+                    .collect(),
+            ),
+        })
     }
 
     /// [`Gpu::download`] for elements of four bytes.
