@@ -127,7 +127,8 @@ impl Recorder {
         self.submit()
     }
 
-    /// From here on `interpreter` is asked about each dispatch that has work; `None` records them.
+    /// From here on `interpreter` is asked about each dispatch that has work, and nothing is made ready
+    /// for those that have none; `None` records them.
     pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
         self.interpreter = interpreter;
     }
@@ -187,7 +188,10 @@ impl Recorder {
             return;
         }
         let params = bytemuck::bytes_of(&params);
-        let asked = matches!(self.mode, Mode::Record) && !workgroups.contains(&0);
+        let asked = matches!(self.mode, Mode::Record);
+        if asked && self.interpreter.is_some() && workgroups.contains(&0) {
+            return; // nothing to ask, and nobody knows whether the device will be wanted
+        }
         if let Some(mut interpreter) = self.interpreter.take_if(|_| asked) {
             let place = self.place;
             let done = interpreter.dispatch(&mut Call {
