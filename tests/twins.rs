@@ -12,9 +12,10 @@ use nelumbo::kernels::{ALL, Activations, Entry};
 use nelumbo::kv::KvFormat;
 use nelumbo::model::{Config, synthetic};
 use nelumbo::quant::Format;
-use nelumbo::{Error, LoadOptions};
-use std::collections::BTreeSet;
+use nelumbo::{Error, LoadOptions, Model};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// A device with all it can do.
 fn gpu() -> Option<Arc<Gpu>> {
@@ -98,7 +99,7 @@ fn what_a_device_writes_is_right_by_every_twin() {
 /// What was watched, in words, and what was wrong.
 #[derive(Default)]
 struct Seen {
-    ops: BTreeSet<String>,
+    ops: BTreeSet<&'static str>,
     kernels: BTreeSet<&'static str>,
     wrong: Vec<String>,
 }
@@ -109,7 +110,7 @@ fn watching(seen: &Arc<Mutex<Seen>>) -> Watch<impl FnMut(Watched) + Send + use<>
         each: move |watched: Watched| {
             let Place { layer, op } = watched.place;
             let mut seen = seen.lock().unwrap();
-            seen.ops.insert(op.to_owned());
+            seen.ops.insert(op);
             seen.kernels.insert(watched.variant.kernel.name);
             if let Some(problem) = watched.wrong {
                 let variant = watched.variant;
@@ -198,7 +199,7 @@ fn nothing_of_a_whole_model_is_wrong() {
                 "o",
                 "qkv",
             ];
-            assert!(seen.ops.iter().eq(ops), "{:?}", seen.ops);
+            assert!(seen.ops.iter().copied().eq(ops), "{:?}", seen.ops);
             kernels.extend(seen.kernels);
         }
     }
@@ -304,4 +305,89 @@ fn one_wrong_element_is_found_where_it_is() {
         }
     }
     assert!(seen.iter().any(|watched| watched.wrong.is_some()));
+}
+
+/// Who computes.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Device,
+    Host,
+    Watched,
+}
+
+/// Lets whoever is named compute, and adds up seconds and dispatches of each operation.
+struct Turns {
+    who: Arc<Mutex<Who>>,
+    seen: Arc<Mutex<Seen>>,
+    seconds: Arc<Mutex<BTreeMap<&'static str, (f64, usize)>>>,
+}
+
+impl Interpreter for Turns {
+    fn dispatch(&mut self, call: &mut Call<'_>) -> Result<(), Error> {
+        let start = Instant::now();
+        match *self.who.lock().unwrap() {
+            Who::Device => call.on_device(),
+            Who::Host => Host.dispatch(call)?,
+            Who::Watched => watching(&self.seen).dispatch(call)?,
+        }
+        let mut seconds = self.seconds.lock().unwrap();
+        let (sum, count) = seconds.entry(call.place.op).or_default();
+        (*sum, *count) = (*sum + start.elapsed().as_secs_f64(), *count + 1);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_real_model_is_right_on_the_device_and_the_same_on_the_host() {
+    let (Some(gpu), Some(path)) = (gpu(), common::model_path()) else {
+        return;
+    };
+    drop(gpu); // loading opens its own
+    let mut model = Model::load(&path, &options(), &mut |_, _| ()).unwrap();
+    let (who, seen) = (Arc::new(Mutex::new(Who::Device)), Arc::default());
+    let seconds = Arc::default();
+    let turns = Turns {
+        who: Arc::clone(&who),
+        seen: Arc::clone(&seen),
+        seconds: Arc::clone(&seconds),
+    };
+    model.decoder.recorder().interpret(Some(Box::new(turns)));
+    let prompt = model
+        .texts
+        .tokenizer
+        .encode_raw("The capital of France is the")
+        .unwrap();
+    let mut engine = EngineCore::new(model.decoder).unwrap();
+    let mut say = |by: Who, max_tokens: usize| {
+        *who.lock().unwrap() = by;
+        seconds.lock().unwrap().clear();
+        let start = Instant::now();
+        let said = answer(
+            &mut engine,
+            request(&prompt, max_tokens, Sampling::default()),
+        );
+        (said.tokens, start.elapsed().as_secs_f64())
+    };
+    let (on_device, _) = say(Who::Device, 12);
+    let (first, before) = say(Who::Host, 1);
+    let (on_host, all) = say(Who::Host, 12);
+    for (op, (sum, count)) in seconds.lock().unwrap().iter() {
+        println!(
+            "{op}: {:.2} ms a dispatch, {count} of them",
+            1e3 * sum / *count as f64
+        );
+    }
+    println!(
+        "prompt of {} tokens {before:.2} s, then {:.2} tokens/s",
+        prompt.len(),
+        11.0 / (all - before)
+    );
+    assert_eq!(first, on_device[..1]);
+    assert_eq!(on_host, on_device);
+    let (watched, taken) = say(Who::Watched, 2);
+    println!("two steps watched in {taken:.1} s");
+    assert_eq!(watched, on_device[..2]);
+    let seen = seen.lock().unwrap();
+    assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
+    assert_eq!(seen.ops.len(), 8, "{:?}", seen.ops);
 }
