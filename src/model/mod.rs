@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod config;
+pub mod convert;
 mod copy_page;
 pub mod decoder;
 mod defaults;
@@ -52,6 +53,8 @@ pub struct Family {
     pub config: fn(&ModelFiles) -> Result<Config>,
     /// How its tensors are named in the files, and whether they are stored permuted.
     pub names: fn(&ModelFiles) -> tensors::Names,
+    /// The names of its tensors in a directory, and in a GGUF file.
+    pub layouts: (tensors::Names, tensors::Names),
 }
 
 /// Every family this build knows.

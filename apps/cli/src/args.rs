@@ -14,6 +14,7 @@ use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
+use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
@@ -74,6 +75,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Tell how well a model predicts a text, and how far its predictions are from another's
     Perplexity(Box<PerplexityArgs>),
+    /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
+    Quantize(QuantizeArgs),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them

@@ -1,5 +1,5 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
-//! and what tells about the program itself.
+//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `quantize`, `show`, `tokenize`, `devices`,
+//! `pull`, `rm`, `ls`, and what tells about the program itself.
 
 mod args;
 mod argv;
@@ -15,6 +15,7 @@ mod options;
 mod output;
 mod perplexity;
 mod prompt;
+mod quantize;
 mod reading;
 mod report;
 mod run;
@@ -133,6 +134,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
+        Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
