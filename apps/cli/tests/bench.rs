@@ -215,8 +215,13 @@ fn a_trace_has_every_dispatch_within_its_step_and_its_run() {
     }
 }
 
-/// A line of `--kernels` that takes a second: one kernel with few cases.
-const KERNELS: [&str; 4] = ["bench", "--kernels", "probe_fma", "-r"];
+/// A line of `--kernels` with two cases.
+const KERNELS: [&str; 4] = [
+    "bench",
+    "--kernels",
+    "attention 9/3x64 f16 [(511, 1)]",
+    "-r",
+];
 
 #[test]
 fn kernels_are_timed_without_a_model_and_compared_with_an_earlier_run() {
@@ -229,17 +234,22 @@ fn kernels_are_timed_without_a_model_and_compared_with_an_earlier_run() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let mut rows: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
     assert!(!rows.is_empty());
-    let wanted = "case kernel dispatches min_ns median_ns samples_ns bytes flops predicted_ns \
+    let wanted = "case kernel dispatches min_ns median_ns samples_ns bytes flops roofline_ns \
                   roofline_pct bound peak_stream_bytes_s peak_fma_flops peak_dot4_ops dispatch_s clock \
                   checked adapter_name backend driver driver_info commit reps";
     for row in &rows {
         for key in wanted.split_whitespace() {
             assert!(!row[key].is_null(), "{key} of {row}");
         }
-        assert!(row["case"].as_str().unwrap().starts_with("probe_fma "));
+        assert!(
+            row["case"]
+                .as_str()
+                .unwrap()
+                .starts_with("attention 9/3x64 ")
+        );
         assert_eq!(row["samples_ns"].as_array().unwrap().len(), 3);
         let number = |key: &str| row[key].as_f64().unwrap();
-        assert!(number("min_ns") > 0.0 && number("predicted_ns") > 0.0);
+        assert!(number("min_ns") > 0.0 && number("roofline_ns") > 0.0);
     }
     // the same run a hundred times as fast, by another driver, and a case that is no more
     for row in &mut rows {
@@ -250,7 +260,7 @@ fn kernels_are_timed_without_a_model_and_compared_with_an_earlier_run() {
         row["driver_info"] = "of yesterday".into();
     }
     let mut gone = rows[0].clone();
-    gone["case"] = "probe_fma that is no more".into();
+    gone["case"] = "attention that is no more".into();
     let old = world.path("old.json");
     fs::write(&old, Value::from([rows, vec![gone]].concat()).to_string()).unwrap();
     let old = old.to_str().unwrap();
@@ -258,7 +268,7 @@ fn kernels_are_timed_without_a_model_and_compared_with_an_earlier_run() {
     let table = run(&["3", "--against", old]);
     assert_eq!(table.code, Some(0), "{}", table.stderr);
     for part in [
-        "predicted us",
+        "roofline us",
         "| verdict |",
         "slower",
         "note: driver_info: of yesterday in ",

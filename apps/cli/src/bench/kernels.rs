@@ -121,7 +121,7 @@ fn markdown(rows: &[Row]) -> String {
         "bound",
         "min us",
         "median us",
-        "predicted us",
+        "roofline us",
         "GB/s",
         "GFLOP/s",
         "% peak",
@@ -132,7 +132,7 @@ fn markdown(rows: &[Row]) -> String {
             timed.bound.to_owned(),
             format!("{:.1}", timed.min_ns / 1e3),
             format!("{:.1}", timed.median_ns / 1e3),
-            format!("{:.1}", timed.predicted_ns / 1e3),
+            format!("{:.1}", timed.roofline_ns / 1e3),
             format!("{:.2}", timed.gb_s),
             format!("{:.2}", timed.gflop_s),
             format!("{:.1}", timed.roofline_pct),
@@ -148,7 +148,7 @@ fn markdown(rows: &[Row]) -> String {
 /// The lines below a table.
 fn footer(machine: &Machine, peaks: &Peaks, clock: &Clock, repetitions: u32) -> String {
     format!(
-        "{}\n{}\ntime: {}; each case: {repetitions} chains of dispatches of {} ms; predicted: bytes or \
+        "{}\n{}\ntime: {}; each case: {repetitions} chains of dispatches of {} ms; roofline: bytes or \
          operations at the peaks, whichever takes longer, and a dispatch",
         machine.about(),
         Machine::peaks(peaks),
