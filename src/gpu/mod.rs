@@ -52,7 +52,7 @@ pub use host::{Call, Interpreter, Place};
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;
-pub use profile::{Profile, ProfileClock};
+pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use recorder::Recorder;
 pub use tensor::{DType, Tensor};
 pub use transfer::Readback;

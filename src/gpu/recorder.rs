@@ -8,7 +8,6 @@ use crate::gpu::device::Gpu;
 use crate::gpu::host::{Call, Interpreter, Place};
 use crate::gpu::kernel::{Params, Variant};
 use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
-use crate::gpu::profile::Profile;
 use crate::gpu::profiler::Profiler;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
@@ -55,7 +54,7 @@ pub struct Recorder {
     used: HashSet<u64>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
-    profiler: Option<Profiler>,
+    pub(super) profiler: Option<Profiler>,
     mode: Mode,
     interpreter: Option<Box<dyn Interpreter>>,
     place: Place,
@@ -70,7 +69,7 @@ impl Recorder {
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let ring = gpu.buffer("params ring", RING_SLOTS as u64 * PARAMS_BYTES, usage)?;
         let profiler = Profiler::asked_for_by_environment()
-            .then(|| Profiler::new(gpu))
+            .then(|| Profiler::new(gpu, false))
             .transpose()?;
         Ok(Recorder {
             params_group: gpu.pipelines.params_group(&gpu.device, &ring.raw),
@@ -268,12 +267,15 @@ impl Recorder {
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
-        let profiler = self.profiler.as_mut();
+        let mut profiler = self.profiler.as_mut();
+        if let Some(profiler) = &mut profiler {
+            profiler.announce(variant, tensors, workgroups);
+        }
         let pass = pass.get_or_insert_with(|| {
             encoder
                 .begin_compute_pass(&wgpu::ComputePassDescriptor {
                     label: None,
-                    timestamp_writes: profiler.and_then(|p| p.stamp(variant)),
+                    timestamp_writes: profiler.and_then(Profiler::stamp),
                 })
                 .forget_lifetime()
         });
@@ -284,18 +286,18 @@ impl Recorder {
         if rehearsed {
             self.failed = self.submit().and_then(|()| self.gpu.wait()).err();
         } else if self.profiler.is_some() {
-            self.end_profiled(variant);
+            self.end_profiled();
         }
     }
 
-    /// Ends the pass that `variant` has to itself, and where it must, the submit.
-    fn end_profiled(&mut self, variant: &Variant) {
+    /// Ends the pass that a dispatch has to itself, and where it must, the submit.
+    fn end_profiled(&mut self) {
         let (alone, full) = match &self.profiler {
             Some(profiler) => (profiler.alone(), profiler.is_full()),
             None => (false, false),
         };
         if alone {
-            self.run_alone(variant);
+            self.run_alone();
         } else if full {
             self.failed = self.submit().err();
         } else if let Some((_, pass)) = &mut self.open {
@@ -303,34 +305,14 @@ impl Recorder {
         }
     }
 
-    /// Submits what is recorded and waits for it, on the account of `variant`.
-    fn run_alone(&mut self, variant: &Variant) {
+    /// Submits what is recorded and waits for it, on the account of the last dispatch.
+    fn run_alone(&mut self) {
         let start = Instant::now();
         let done = self.submit().and_then(|()| self.gpu.wait());
         if let Some(profiler) = &mut self.profiler {
-            profiler.add(*variant, start.elapsed());
+            profiler.add(start);
         }
         self.failed = done.err();
-    }
-
-    /// From here on takes the time of every dispatch, until [`Recorder::take_profile`]. Submits what
-    /// is recorded.
-    ///
-    /// # Errors
-    /// As [`Recorder::submit`]; [`Error::OutOfMemory`].
-    pub fn start_profile(&mut self) -> Result<()> {
-        self.submit()?;
-        self.profiler = Some(Profiler::new(&self.gpu)?);
-        Ok(())
-    }
-
-    /// Submits what is recorded, and ends the profile that was started, if one was.
-    ///
-    /// # Errors
-    /// As [`Recorder::submit`].
-    pub fn take_profile(&mut self) -> Result<Option<Profile>> {
-        self.submit()?;
-        Ok(self.profiler.take().map(Profiler::finish))
     }
 
     /// The variants recorded since the recorder was made.

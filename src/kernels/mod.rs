@@ -35,6 +35,7 @@ pub mod probe_fma;
 pub mod probe_stream;
 pub mod rope;
 pub mod sample;
+pub mod timing;
 mod tuning;
 pub mod twin;
 
