@@ -48,6 +48,10 @@ impl Deref for Words {
     }
 }
 
+/// What an allocator takes from the system alone, and gives back at once. From what it has in stock, it
+/// would have to zero what was asked for and given back before, and so touch it.
+const LARGE_BYTES: u64 = 64 << 20;
+
 /// The memory of a buffer.
 pub(crate) struct HostBuffer {
     /// Whoever sees it holds it as well: what is written meanwhile goes to a copy.
@@ -56,12 +60,14 @@ pub(crate) struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// Zeros, a multiple of 4 bytes of them; `None` where there is no memory for them. Pages that are
-    /// never touched take none.
+    /// Zeros, a multiple of 4 bytes of them; `None` where there is no memory for that many. Pages that
+    /// are never touched take none.
     pub fn new(bytes: u64) -> Option<HostBuffer> {
         let count = usize::try_from(bytes / 4).ok()?;
-        // what follows has no way to fail but to end the program
-        Vec::<u32>::new().try_reserve_exact(count).ok()?;
+        if bytes >= LARGE_BYTES {
+            // zeros are asked for in a way that ends the program where there are none
+            Vec::<u32>::new().try_reserve_exact(count).ok()?;
+        }
         Some(HostBuffer {
             words: Mutex::new(Arc::new(vec![0; count])),
             bytes,

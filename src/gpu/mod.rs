@@ -57,7 +57,7 @@ pub use host_memory::Words;
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;
-pub use profile::{Profile, ProfileClock};
+pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use recorder::Recorder;
 pub use tensor::{DType, Tensor};
 pub use transfer::Readback;

@@ -68,7 +68,7 @@ impl Recorder {
         let slots = if gpu.is_host() { 1 } else { RING_SLOTS }; // a host has them at hand
         let ring = gpu.buffer("params ring", slots as u64 * PARAMS_BYTES, usage)?;
         let profiler = Profiler::asked_for_by_environment()
-            .then(|| Profiler::new(gpu))
+            .then(|| Profiler::new(gpu, false))
             .transpose()?;
         Ok(Recorder {
             params_group: gpu.pipelines.params_group(&gpu.device, ring.raw()),
@@ -125,8 +125,8 @@ impl Recorder {
         self.submit()
     }
 
-    /// From here on `interpreter` is asked about each dispatch that has work; `None` leaves them to
-    /// whoever computes on this device.
+    /// From here on `interpreter` is asked about each dispatch that has work, and nothing is made ready
+    /// for those that have none; `None` leaves them to whoever computes on this device.
     pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
         self.interpreter = interpreter.or_else(|| self.gpu.host_interpreter());
     }
@@ -190,7 +190,10 @@ impl Recorder {
             return;
         }
         let params = bytemuck::bytes_of(&params);
-        let asked = matches!(self.mode, Mode::Record) && !workgroups.contains(&0);
+        let asked = matches!(self.mode, Mode::Record);
+        if asked && self.interpreter.is_some() && workgroups.contains(&0) {
+            return; // nothing to ask, and nobody knows whether the device will be wanted
+        }
         if let Some(mut interpreter) = self.interpreter.take_if(|_| asked) {
             let (place, start) = (self.place, Instant::now());
             let done = interpreter.dispatch(&mut Call {
@@ -206,7 +209,8 @@ impl Recorder {
                 self.fail(error);
             }
             if let Some(profiler) = self.profiler.as_mut().filter(|_| self.gpu.is_host()) {
-                profiler.add(*variant, start.elapsed());
+                profiler.announce(variant, tensors, workgroups);
+                profiler.add(start);
             }
         } else if !self.gpu.is_host() {
             self.record(variant, tensors, params, workgroups);
@@ -270,12 +274,15 @@ impl Recorder {
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
-        let profiler = self.profiler.as_mut();
+        let mut profiler = self.profiler.as_mut();
+        if let Some(profiler) = &mut profiler {
+            profiler.announce(variant, tensors, workgroups);
+        }
         let pass = pass.get_or_insert_with(|| {
             encoder
                 .begin_compute_pass(&wgpu::ComputePassDescriptor {
                     label: None,
-                    timestamp_writes: profiler.and_then(|p| p.stamp(variant)),
+                    timestamp_writes: profiler.and_then(Profiler::stamp),
                 })
                 .forget_lifetime()
         });
@@ -286,18 +293,18 @@ impl Recorder {
         if rehearsed {
             self.failed = self.submit().and_then(|()| self.gpu.wait()).err();
         } else if self.profiler.is_some() {
-            self.end_profiled(variant);
+            self.end_profiled();
         }
     }
 
-    /// Ends the pass that `variant` has to itself, and where it must, the submit.
-    fn end_profiled(&mut self, variant: &Variant) {
+    /// Ends the pass that a dispatch has to itself, and where it must, the submit.
+    fn end_profiled(&mut self) {
         let (alone, full) = match &self.profiler {
             Some(profiler) => (profiler.alone(), profiler.is_full()),
             None => (false, false),
         };
         if alone {
-            self.run_alone(variant);
+            self.run_alone();
         } else if full {
             self.failed = self.submit().err();
         } else if let Some((_, pass)) = &mut self.open {
@@ -305,12 +312,12 @@ impl Recorder {
         }
     }
 
-    /// Submits what is recorded and waits for it, on the account of `variant`.
-    fn run_alone(&mut self, variant: &Variant) {
+    /// Submits what is recorded and waits for it, on the account of the last dispatch.
+    fn run_alone(&mut self) {
         let start = Instant::now();
         let done = self.submit().and_then(|()| self.gpu.wait());
         if let Some(profiler) = &mut self.profiler {
-            profiler.add(*variant, start.elapsed());
+            profiler.add(start);
         }
         self.failed = done.err();
     }

@@ -29,12 +29,14 @@ pub mod matmul_output;
 pub mod numbers;
 pub mod pack;
 pub mod peaks;
+mod peaks_host;
 pub mod penalties;
 pub mod probe_dot4;
 pub mod probe_fma;
 pub mod probe_stream;
 pub mod rope;
 pub mod sample;
+pub mod timing;
 mod tuning;
 pub mod twin;
 
