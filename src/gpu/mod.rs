@@ -56,6 +56,7 @@ pub use host::{Call, Interpreter, Place};
 pub use host_memory::Words;
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
+pub use memory::free_host_memory;
 pub use options::OpenOptions;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use recorder::Recorder;
