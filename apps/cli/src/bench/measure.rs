@@ -44,7 +44,7 @@ pub fn roofline(open: &OpenOptions, engine: &EngineCore, peaks: Peaks) -> Option
         kv: decoder.kv().format(),
     };
     let start = Instant::now();
-    let measured = Gpu::open(open).and_then(|gpu| {
+    let measured = kernels::open(open).and_then(|gpu| {
         let mut clock = || start.elapsed().as_secs_f64();
         let roofline = Roofline::measure(&gpu, subject, peaks, &mut clock, PEAK_SPAN)?;
         roofline.keep(&gpu, subject);
