@@ -10,7 +10,7 @@ use nelumbo::kernels::case::Expect;
 use nelumbo::kernels::twin::{self, Effort, Host, Watch, Watched};
 use nelumbo::kernels::{ALL, Activations, Entry};
 use nelumbo::kv::KvFormat;
-use nelumbo::model::{Config, synthetic};
+use nelumbo::model::{Config, Numerics, synthetic};
 use nelumbo::quant::Format;
 use nelumbo::{Error, LoadOptions, Model};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,30 +121,65 @@ fn watching(seen: &Arc<Mutex<Seen>>) -> Watch<impl FnMut(Watched) + Send + use<>
     }
 }
 
-/// Prompts of 1, 8, 17 and 300 tokens, each in one step, and a few tokens drawn after each.
-fn watch_model(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Seen {
-    let seen = Arc::default();
-    let mut decoder = decoder(gpu, config, options);
-    decoder
-        .recorder()
-        .interpret(Some(Box::new(watching(&seen))));
-    let mut engine = EngineCore::new(decoder).unwrap();
-    let sampling = Sampling {
-        temperature: 0.9,
-        top_k: 50,
-        top_p: 0.95,
-        repeat_penalty: 1.1,
-        presence_penalty: 0.1,
-        logit_bias: vec![(5, -3.0)],
-        seed: 11,
-        ..Sampling::default()
-    };
-    for (seed, count) in [1, 8, 17, 300].into_iter().enumerate() {
-        let prompt = tokens(seed as u64, count, config.vocab_size);
-        answer(&mut engine, request(&prompt, 3, sampling.clone()));
+/// A model that is watched.
+struct Whole {
+    name: &'static str,
+    config: Config,
+    options: LoadOptions,
+    max_binding: Option<u64>,
+    /// Tokens of its prompts.
+    prompts: &'static [usize],
+}
+
+impl Whole {
+    /// Everything in one binding, and prompts that one step computes.
+    fn new(name: &'static str, config: Config, options: LoadOptions) -> Whole {
+        Whole {
+            name,
+            config,
+            options,
+            max_binding: None,
+            prompts: &[1, 8, 17, 300],
+        }
     }
-    drop(engine);
-    Arc::into_inner(seen).unwrap().into_inner().unwrap()
+
+    /// A few tokens drawn after each prompt; `None` where there is no device.
+    fn watch(&self) -> Option<Seen> {
+        let gpu = common::gpu(&OpenOptions {
+            coop: true,
+            max_binding: self.max_binding,
+            ..OpenOptions::default()
+        })?;
+        let seen = Arc::default();
+        let mut decoder = decoder(&gpu, &self.config, &self.options);
+        let cut = decoder
+            .weights()
+            .layers
+            .iter()
+            .any(|l| l.qkv.shards.len() > 1)
+            || decoder.kv().geometry().num_slabs() > 1;
+        assert_eq!(cut, self.max_binding.is_some(), "{}", self.name);
+        decoder
+            .recorder()
+            .interpret(Some(Box::new(watching(&seen))));
+        let mut engine = EngineCore::new(decoder).unwrap();
+        let sampling = Sampling {
+            temperature: 0.9,
+            top_k: 50,
+            top_p: 0.95,
+            repeat_penalty: 1.1,
+            presence_penalty: 0.1,
+            logit_bias: vec![(5, -3.0)],
+            seed: 11,
+            ..Sampling::default()
+        };
+        for (seed, &count) in self.prompts.iter().enumerate() {
+            let prompt = tokens(seed as u64, count, self.config.vocab_size);
+            answer(&mut engine, request(&prompt, 3, sampling.clone()));
+        }
+        drop(engine);
+        Some(Arc::into_inner(seen).unwrap().into_inner().unwrap())
+    }
 }
 
 /// 300 tokens fit a step.
@@ -157,12 +192,10 @@ fn options() -> LoadOptions {
     }
 }
 
-#[test]
-fn nothing_of_a_whole_model_is_wrong() {
-    let Some(gpu) = gpu() else {
-        return;
-    };
-    // heads that leave no whole records, and rows that end within a block
+/// Every cache and way to pass activations; heads that leave no whole records; matrices in shards, the
+/// last of which end anywhere; a cache in two slabs.
+fn wholes() -> Vec<Whole> {
+    let tiny = synthetic::tiny;
     let ragged = Config {
         hidden_size: 100,
         vocab_size: 301,
@@ -170,46 +203,92 @@ fn nothing_of_a_whole_model_is_wrong() {
         num_kv_heads: 1,
         head_dim: 40,
         tied_head: false,
-        ..synthetic::tiny()
+        ..tiny()
     };
-    let mut kernels = BTreeSet::new();
-    for (config, weights) in [(synthetic::tiny(), "q8"), (ragged, "f16")] {
-        for (kv_format, activations) in [
-            (KvFormat::F16, Activations::F32),
-            (KvFormat::F32, Activations::Q8),
-        ] {
-            if weights == "f16" && activations == Activations::Q8 {
-                continue; // cannot be
-            }
-            let options = LoadOptions {
-                weights: Format::from_name(weights).unwrap(),
-                kv_format,
-                activations: Some(activations),
-                ..options()
-            };
-            let seen = watch_model(&gpu, &config, &options);
-            assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
-            let ops = [
-                "attention",
-                "down",
-                "draw",
-                "embedding",
-                "gate_up",
-                "head",
-                "o",
-                "qkv",
-            ];
-            assert!(seen.ops.iter().copied().eq(ops), "{:?}", seen.ops);
-            kernels.extend(seen.kernels);
-        }
-    }
-    for kernel in [
+    let large = Config {
+        num_layers: 1,
+        hidden_size: 1024,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 64,
+        intermediate_size: 1100,
+        vocab_size: 1301,
+        ..tiny()
+    };
+    let wide = Config {
+        num_layers: 1,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+        ..tiny()
+    };
+    let with = |kv_format, activations| LoadOptions {
+        kv_format,
+        activations: Some(activations),
+        ..options()
+    };
+    let (f32, q8) = (Activations::F32, Activations::Q8);
+    let f16_weights = LoadOptions {
+        weights: Format::from_name("f16").unwrap(),
+        ..with(KvFormat::F16, f32)
+    };
+    vec![
+        Whole::new("f16 cache", tiny(), with(KvFormat::F16, f32)),
+        Whole::new("f32 cache, q8", tiny(), with(KvFormat::F32, q8)),
+        Whole::new("ragged", ragged, f16_weights),
+        Whole {
+            max_binding: Some(1 << 20),
+            prompts: &[1, 40],
+            ..Whole::new("shards", large, with(KvFormat::F16, q8))
+        },
+        Whole {
+            max_binding: Some(1 << 20),
+            prompts: &[300],
+            ..Whole::new("slabs", wide, with(KvFormat::F32, f32))
+        },
+    ]
+}
+
+#[test]
+fn nothing_of_a_whole_model_is_wrong() {
+    let Some(gpu) = gpu() else {
+        return;
+    };
+    let mut all = wholes();
+    let mut expected = vec![
         "attention_merge",
+        "gather_rows",
         "pack",
         "penalties",
+        "rope",
         "sample",
-        "gather_rows",
-    ] {
+    ];
+    if gpu.caps().coop.is_some() {
+        let fast = LoadOptions {
+            numerics: Numerics::Fast,
+            ..options()
+        };
+        all.push(Whole::new("fast", synthetic::tiny(), fast));
+        expected.extend(["attention_coop", "halve", "matmul_coop"]);
+    }
+    let mut kernels = BTreeSet::new();
+    for whole in all {
+        let seen = whole.watch().expect("there is a device");
+        assert!(seen.wrong.is_empty(), "{}: {:#?}", whole.name, seen.wrong);
+        let ops = [
+            "attention",
+            "down",
+            "draw",
+            "embedding",
+            "gate_up",
+            "head",
+            "o",
+            "qkv",
+        ];
+        assert!(seen.ops.iter().copied().eq(ops), "{:?}", seen.ops);
+        kernels.extend(seen.kernels);
+    }
+    for kernel in expected {
         assert!(
             kernels.contains(kernel),
             "{kernel} is not among {kernels:?}"

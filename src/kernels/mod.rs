@@ -2,7 +2,7 @@
 //!
 //! A kernel is `shaders/x.wgsl`, `src/kernels/x.rs` and a line in [`ALL`]; tests, benches and
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
-//! reference, `record`, cases.
+//! reference, `record`, `twin`, `variants`, cases.
 
 pub mod activations;
 pub mod argmax;
