@@ -13,6 +13,7 @@ mod layer_pass;
 pub mod llama;
 pub mod load;
 mod numerics;
+pub mod on_host;
 pub mod origin;
 pub mod reference;
 pub mod rope;
@@ -33,6 +34,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
+pub use on_host::OnHost;
 pub use texts::Texts;
 pub use tune::Tuned;
 
