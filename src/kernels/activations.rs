@@ -5,7 +5,8 @@
 //! integers; the choice holds for all matmuls of a loaded model, whatever the number of tokens.
 
 use super::numbers::U;
-use crate::gpu::Part;
+use super::twin::Piece;
+use crate::gpu::{Call, Part};
 use crate::quant::GROUP;
 use crate::wgsl;
 
@@ -53,6 +54,34 @@ impl Activations {
             Activations::F32 => &F32,
             Activations::Q8 => &Q8,
         }
+    }
+
+    /// How a dispatch that writes records stores them.
+    pub fn stored_by(call: &Call<'_>) -> Activations {
+        let all = [Activations::F32, Activations::Q8];
+        all.into_iter()
+            .find(|a| call.has_part(a.store_part().name))
+            .unwrap_or_else(|| panic!("{} stores no records", call.variant))
+    }
+
+    /// Records of whole rows from the first on, for what a dispatch writes into `tensor`: exact values
+    /// with bounds, and sums of squares with bounds for each record, or zeros.
+    pub fn piece(
+        self,
+        tensor: &'static str,
+        columns: usize,
+        exact: Vec<(f64, f64)>,
+        squares: Option<Vec<(f64, f64)>>,
+    ) -> Piece {
+        let values: Vec<f32> = exact.iter().map(|v| v.0 as f32).collect();
+        let groups = exact.len() / columns * columns.div_ceil(GROUP);
+        let squares = squares.unwrap_or_else(|| vec![(0.0, 0.0); groups]);
+        let sums: Vec<f32> = squares.iter().map(|v| v.0 as f32).collect();
+        let words = self.pack(&values, columns, Some(&sums));
+        Piece::judged(tensor, 0, words, move |bytes| {
+            let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
+            self.check(&words, columns, &exact, &squares)
+        })
     }
 
     /// Words of a record.

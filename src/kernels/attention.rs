@@ -7,9 +7,11 @@
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
 use super::case::Case;
+use super::twin::{Effort, Piece};
 use super::{Tuning, attention_cases};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::{params, wgsl};
 
@@ -287,6 +289,14 @@ fn variant(
         false => variant.set("TEAM_KEPT", (teams * 8 * places) as u32),
     };
     (teams, variant.set("HEAD_DIM", shape.head_dim as u32))
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// Every way to store the cache with every number of rows and dims, team, and output.

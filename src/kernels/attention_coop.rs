@@ -11,8 +11,10 @@ use super::attention_coop_cases;
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
 use super::case::{Case, U, dot_bound};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Coop, Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Coop, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, SPLIT_SIZE};
 use crate::wgsl;
 
@@ -218,6 +220,14 @@ fn variant(size: u32, head_dim: usize, format: KvFormat, output: Output) -> Vari
     output
         .stores(Activations::F32, variant)
         .set("HEAD_DIM", head_dim as u32)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// Every size of matrices with every width, cache and output.

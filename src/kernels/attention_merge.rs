@@ -4,9 +4,11 @@
 use super::attention::AttentionShape;
 use super::attention_output::{Output, tunings};
 use super::case::Case;
+use super::twin::{Effort, Piece};
 use super::{Tuning, attention_merge_cases};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -90,6 +92,14 @@ fn variant(tuning: &Tuning, head_dim: usize, output: Output) -> (usize, Variant)
     let teams = tuning.team_workgroup() as usize / 8;
     let variant = output.parts(tuning, teams as u32 * 8, Variant::new(&ATTENTION_MERGE));
     (teams, variant.set("HEAD_DIM", head_dim as u32))
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// One for each output and each way to make teams.

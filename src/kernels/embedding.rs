@@ -5,8 +5,10 @@ use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::distinct;
 use super::pack::records;
 use super::tuning::Tuning;
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::quant::{FORMATS, Format, GROUP, Shard, Weights};
 use crate::{params, wgsl};
 
@@ -106,6 +108,14 @@ fn variant(tuning: &Tuning, format: &'static Format) -> Variant {
         variant = variant.part(part);
     }
     tuning.team(variant, workgroup).set("WG", workgroup)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// Every format, way to pass activations, and way to talk.

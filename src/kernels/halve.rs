@@ -6,8 +6,10 @@ use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data, U};
 use super::matmul::Norm;
 use super::tuning::Tuning;
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::quant::GROUP;
 use crate::{params, wgsl};
 
@@ -110,6 +112,14 @@ fn variant(workgroup: u32, norm: bool) -> Variant {
         .part(Activations::F32.part())
         .part(if norm { &RMS } else { &NONE })
         .set("WG", workgroup)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// With a norm before it and without, in small workgroups and large.

@@ -8,9 +8,11 @@
 use super::activations::Activations;
 use super::case::Case;
 use super::matmul_output::{Kind, Out};
+use super::twin::{Effort, Piece};
 use super::{Tuning, matmul_cases};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::quant::{BLOCK_ROWS, FORMATS, Format, GROUP, Weights};
 use crate::{params, wgsl};
 
@@ -256,6 +258,14 @@ fn shared_parts(tuning: &Tuning) -> [&'static Part; 4] {
     };
     let x = if tuning.shares() { share } else { load };
     [tuning.activations.part(), dot, x, lanes]
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// Every format, tile, ending and way to join lanes.

@@ -36,6 +36,7 @@ pub mod probe_stream;
 pub mod rope;
 pub mod sample;
 mod tuning;
+pub mod twin;
 
 use crate::gpu::{Kernel, Variant};
 pub use activations::Activations;
@@ -49,6 +50,8 @@ pub struct Entry {
     pub kernel: &'static Kernel,
     /// Every variant that is ever dispatched, for translation and compilation without a device.
     pub variants: fn() -> Vec<Variant>,
+    /// What a dispatch of it writes, computed on the host.
+    pub twin: twin::Twin,
     /// What it must do, ragged shapes first.
     pub cases: fn() -> Vec<Case>,
     /// Shapes of real models, for benches: right as well, but slow to check every time.
@@ -64,6 +67,7 @@ macro_rules! entry {
         Entry {
             kernel: &$module::$kernel,
             variants: $module::variants,
+            twin: $module::twin,
             cases: $module::cases,
             timings: $timings,
         }

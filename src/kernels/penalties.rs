@@ -3,7 +3,9 @@
 //! (repetition: Keskar et al., "CTRL", 2019; presence, frequency and bias as OpenAI's API defines them).
 
 use super::case::{Case, CaseTensor, Data, U};
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -106,6 +108,14 @@ pub fn record(rec: &mut Recorder, logits: &Tensor, step: &Tensor, rows_at: usize
         },
         [most.div_ceil(WG) as u32, rows.len() as u32, 1],
     );
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// There is only one.

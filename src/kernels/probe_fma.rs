@@ -2,7 +2,9 @@
 //! [`super::peaks`] for kernels that are bound by arithmetic in f32.
 
 use super::case::{Case, CaseTensor, Data, U};
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -62,6 +64,14 @@ pub fn record(rec: &mut Recorder, x: &Tensor, rounds: usize, y: &Tensor) {
 
 fn variant() -> Variant {
     Variant::new(&PROBE_FMA).set("WG", WORKGROUP)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// There is only one.

@@ -2,8 +2,10 @@
 //! [`super::peaks`] for kernels that are bound by memory.
 
 use super::case::{Case, CaseTensor, Data};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{DType, Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, DType, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -114,6 +116,14 @@ pub fn record(rec: &mut Recorder, stream: Stream, x: &Tensor, y: &Tensor) {
         },
         grid(count.div_ceil(stream.workgroup as usize)),
     );
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// All that are tried.

@@ -3,8 +3,10 @@
 //! keys and values does this itself.
 
 use super::case::{Case, CaseTensor, Data, U};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::{params, wgsl};
 
@@ -122,6 +124,14 @@ pub fn record(
 
 fn variant(format: KvFormat) -> Variant {
     Variant::new(&ROPE).part(format.part())
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// One for each way to store K and V.

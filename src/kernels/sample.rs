@@ -5,7 +5,9 @@
 //! stays, and what is drawn depends on (seed, position, logits) alone, not on the batch.
 
 use super::case::{Case, CaseTensor, Data};
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 pub use twin::{check, reference};
 
@@ -104,6 +106,14 @@ pub fn record(
         },
         [num_rows as u32, 1, 1],
     );
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    unimplemented!("{}", call.variant)
 }
 
 /// There is only one.

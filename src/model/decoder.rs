@@ -262,6 +262,7 @@ impl Decoder {
         };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
+        rec.at(None, "embedding");
         let gamma = weights.first_norm();
         let table = &weights.embedding;
         embedding::record(
@@ -287,11 +288,13 @@ impl Decoder {
         let layers_per_submit = submits::layers_per_submit(config.num_layers, step);
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
+            pass.rec.at(Some(index), "");
             pass.record(layer, kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
         }
+        rec.at(None, "head");
         if step.head_rows > 0 {
             // where every token gets logits its rows are in order already
             let act = if step.head_in_order {
