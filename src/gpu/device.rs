@@ -106,7 +106,8 @@ impl Gpu {
             message: format!("{}: {e}", report.name),
         })?;
         let fault = Fault::watch(&device);
-        let folder = options.pipelines.as_ref();
+        let folder = options.folder();
+        let folder = folder.as_ref();
         let info = adapter.get_info();
         let store = folder.and_then(|folder| Store::open(&device, &info, folder));
         let kept = folder.map(|folder| Kept::new(&info, folder));

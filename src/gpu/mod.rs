@@ -7,6 +7,7 @@
 //! | [`adapter`] | which adapters there are, and which one is used |
 //! | [`options`] | how a device is opened |
 //! | [`device`] | an open device: allocation, waits, counters |
+//! | `faults` | in builds for tests: faults that are planted in shaders |
 //! | `fault` | what goes wrong on a device by itself, kept for every wait |
 //! | `memory` | how much memory a device has |
 //! | [`tensor`] | a window of a buffer with a shape |
@@ -30,6 +31,8 @@ mod counters;
 pub mod device;
 mod enumerate;
 mod fault;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod host;
 pub mod kept_file;
 pub mod kernel;
