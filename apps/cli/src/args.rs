@@ -12,6 +12,7 @@ use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
+use crate::compare::args::CompareArgs;
 use crate::models::rm::RmArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
@@ -71,6 +72,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Measure how fast a model runs
     Bench(Box<BenchArgs>),
+    /// Hold every adapter against the CPU: right or wrong, and how fast
+    Compare(Box<CompareArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -411,7 +414,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench"]
+        let options = ["run", "chat", "bench", "compare"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

@@ -1,10 +1,11 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
+//! The `nelumbo` command: `chat`, `run`, `bench`, `compare`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
 //! and what tells about the program itself.
 
 mod args;
 mod argv;
 mod bench;
 mod chat;
+mod compare;
 mod config;
 mod date;
 mod devices;
@@ -131,6 +132,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Run(args) => run::run(*args, global, given),
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
+        Command::Compare(args) => compare::compare(*args, global, given),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
