@@ -13,6 +13,7 @@ use nelumbo::model::MemoryLimit;
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::compare::args::CompareArgs;
+use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
@@ -156,6 +157,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }

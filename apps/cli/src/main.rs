@@ -11,6 +11,7 @@ mod date;
 mod devices;
 mod exit;
 mod generate;
+mod inspect;
 mod models;
 mod options;
 mod output;

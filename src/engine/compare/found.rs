@@ -2,7 +2,7 @@
 
 use super::Expected;
 use super::figures::{Divergence, LayerError, divergence, layer_error};
-use super::tap::Layers;
+use super::tap::residual_streams;
 use crate::engine::EngineCore;
 use crate::error::Result;
 
@@ -26,10 +26,9 @@ impl Found {
     /// # Errors
     /// As [`EngineCore::evaluate`].
     pub fn of(engine: &mut EngineCore, expected: &Expected) -> Result<Found> {
-        let tap = Layers::install(engine);
         let (mut divergences, mut pairs) = (Vec::new(), Vec::new());
         let rows_between = expected.tokens.len().div_ceil(MOST_PAIRS / PAIRS_OF_A_ROW);
-        let each = |position: usize, logits: &[f32]| {
+        let mut each = |position: usize, logits: &[f32]| {
             let exact = &expected.logits[position];
             divergences.push(divergence(exact, logits));
             if position.is_multiple_of(rows_between) {
@@ -39,9 +38,7 @@ impl Found {
                 pairs.extend(ids.map(|id| (exact[id], logits[id])));
             }
         };
-        let done = engine.evaluate(&expected.tokens, usize::MAX, 0, each);
-        let streams = tap.remove(engine);
-        done?;
+        let streams = residual_streams(engine, &expected.tokens, &mut each)?;
         let layers = expected.layers.iter().zip(&streams);
         Ok(Found {
             layers: layers

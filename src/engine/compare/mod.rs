@@ -20,7 +20,7 @@ pub use cases::{CaseReport, check_cases};
 pub use expected::Expected;
 pub use figures::{Divergence, LayerError, divergence, layer_error};
 pub use found::Found;
-pub use tap::Streams;
+pub use tap::{Streams, residual_streams};
 pub use trace::{Traced, trace};
 pub use watch::{BadOp, Looked, Watching, watch, watch_steps};
 

@@ -9,28 +9,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// they were computed.
 pub type Streams = Vec<Vec<f32>>;
 
-/// Collects the residual streams of what an engine computes, while it is installed.
-pub struct Layers(Arc<Mutex<Streams>>);
-
-impl Layers {
-    /// Installs it in the engine's recorder. Everything is computed as ever, but waited for after each
-    /// layer.
-    pub fn install(engine: &mut EngineCore) -> Layers {
-        let num_layers = engine.decoder().config().num_layers;
-        let streams = Arc::new(Mutex::new(vec![Vec::new(); num_layers]));
-        let tap = Tap {
-            streams: Arc::clone(&streams),
-            hidden_size: engine.decoder().config().hidden_size,
-        };
-        engine.recorder().interpret(Some(Box::new(tap)));
-        Layers(streams)
-    }
-
-    /// Takes it out again, with what it has collected.
-    pub fn remove(self, engine: &mut EngineCore) -> Streams {
-        engine.recorder().interpret(None);
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+/// Computes `tokens`, and takes every layer's residual stream on the way; `each` is told the logits of
+/// each position. Everything is computed as ever, but waited for after each layer.
+///
+/// # Errors
+/// As [`EngineCore::evaluate`].
+pub fn residual_streams(
+    engine: &mut EngineCore,
+    tokens: &[u32],
+    each: &mut dyn FnMut(usize, &[f32]),
+) -> Result<Streams> {
+    let config = engine.decoder().config();
+    let streams = Arc::new(Mutex::new(vec![Vec::new(); config.num_layers]));
+    let tap = Tap {
+        streams: Arc::clone(&streams),
+        hidden_size: config.hidden_size,
+    };
+    engine.recorder().interpret(Some(Box::new(tap)));
+    let done = engine.evaluate(tokens, usize::MAX, 0, each);
+    engine.recorder().interpret(None);
+    done?;
+    let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut streams))
 }
 
 struct Tap {

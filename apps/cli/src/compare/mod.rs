@@ -10,7 +10,7 @@ mod page;
 use std::ffi::OsString;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nelumbo::LoadOptions;
 use nelumbo::engine::compare::Expected;
@@ -36,6 +36,9 @@ const WATCHED_TOKENS: usize = 320;
 const USUAL_CONTEXT: usize = 512;
 /// Sequences that a step can hold.
 const SEQUENCES: usize = 4;
+
+/// Steps are told on stderr where they take longer.
+const GLANCE: Duration = Duration::from_secs(4);
 
 /// What all adapters were given, for reports.
 pub struct About {
@@ -137,7 +140,14 @@ fn one(task: &Task, report: &AdapterReport, quiet: bool) -> Outcome {
         return outcome;
     }
     let label = outcome.label();
-    let mut progress = |what: &str| note(quiet, &format!("{label}: {what}"));
+    let mut told: Option<Instant> = None;
+    let mut progress = |what: &str| {
+        // steps follow quickly on most adapters
+        if told.is_none_or(|told| told.elapsed() >= GLANCE) {
+            told = Some(Instant::now());
+            note(quiet, &format!("{label}: {what}"));
+        }
+    };
     let work = AssertUnwindSafe(|| examine(task, &mut outcome, &mut progress));
     if panic::catch_unwind(work).is_err() {
         let why = crate::exit::last_panic().unwrap_or_default();
@@ -219,7 +229,7 @@ fn expect(
     let vocab_size = host.texts.tokenizer.vocab_size();
     let mut told = Instant::now();
     let mut progress = |done: usize| {
-        if told.elapsed().as_secs() >= 5 {
+        if told.elapsed() >= GLANCE {
             told = Instant::now();
             note(
                 quiet,
