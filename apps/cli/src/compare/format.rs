@@ -49,8 +49,9 @@ pub fn markdown(about: &About, outcomes: &[Outcome]) -> String {
         }
     }
     text += &format!(
-        "\n{} with {} weights and an {} cache; {} tokens and {} after them; NMSE of the last layer, KL in nats, \
-         tok/s\nthe reference (f64, CPU) took {:.1} s and goes on: {:?}\n",
+        "\n{} with {} weights and an {} cache; {} tokens and {} after them\n\
+         NMSE of the last layer's residual stream, KL in nats, tok/s; the reference (f64, CPU) took {:.1} s\n\
+         it goes on: {:?}\n",
         about.model,
         about.weights,
         about.kv,

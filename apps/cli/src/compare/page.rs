@@ -66,8 +66,7 @@ fn verdicts(outcomes: &[Outcome]) -> Section {
             }),
         };
         vec![
-            Cell::number(outcome.index.to_string()),
-            Cell::words(&outcome.name),
+            Cell::words(format!("{} {}", outcome.index, outcome.name)),
             Cell::words(&outcome.backend),
             Cell::words(&outcome.driver),
             Cell {
@@ -80,7 +79,7 @@ fn verdicts(outcomes: &[Outcome]) -> Section {
     Section {
         heading: "Adapters".to_owned(),
         table: Some(Table {
-            header: strings(["#", "adapter", "API", "driver", "verdict", ""]),
+            header: strings(["adapter", "API", "driver", "verdict", ""]),
             rows: outcomes.iter().map(row).collect(),
         }),
         ..Section::default()
@@ -176,7 +175,7 @@ fn speed(outcomes: &[Outcome]) -> Section {
     };
     Section {
         heading: "Speed".to_owned(),
-        text: vec!["One run of the text and its continuation, after one to warm up; `nelumbo bench` measures more closely.".to_owned()],
+        text: vec!["One run of the text and its continuation, after one to warm up; nelumbo bench measures more closely.".to_owned()],
         table: None,
         plots: vec![
             plot("Prefill", bars(&|f| f.prefill_tok_s, "tok/s")),
