@@ -12,6 +12,8 @@ use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
+use crate::compare::args::CompareArgs;
+use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
 use crate::plan::args::PlanArgs;
@@ -80,6 +82,8 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Tell whether a model fits, and how fast it would be, without loading it
     Plan(Box<PlanArgs>),
+    /// Hold every adapter against the CPU: right or wrong, and how fast
+    Compare(Box<CompareArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -162,6 +166,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -426,7 +432,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity", "plan"]
+        let options = crate::config::SECTIONS
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

@@ -5,11 +5,13 @@ mod args;
 mod argv;
 mod bench;
 mod chat;
+mod compare;
 mod config;
 mod date;
 mod devices;
 mod exit;
 mod generate;
+mod inspect;
 mod models;
 mod options;
 mod output;
@@ -137,6 +139,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
         Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Plan(args) => plan::plan(&args, global),
+        Command::Compare(args) => compare::compare(*args, global, given),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
