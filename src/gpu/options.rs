@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::gpu::Selection;
 use crate::gpu::cache_file::PipelineFolder;
+use crate::gpu::host::Interpreter;
 
 /// How to open a device. [`OpenOptions::from_env`] reads the switches.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,9 @@ pub struct OpenOptions {
     pub coop: bool,
     /// Where the driver's compiled pipelines are kept between runs; `None` keeps none.
     pub pipelines: Option<PipelineFolder>,
+    /// Who runs dispatches where the host computes ([`Backend::Cpu`](crate::gpu::Backend::Cpu)): this
+    /// module knows no kernel. [`kernels::open`](crate::kernels::open) fills it in.
+    pub host: Option<fn() -> Box<dyn Interpreter>>,
 }
 
 impl OpenOptions {

@@ -3,7 +3,7 @@
 use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
-use super::room::{DEFAULT_RUNNING, Place};
+use super::room::{Bounds, DEFAULT_RUNNING};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -13,11 +13,14 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Activations;
+use crate::kernels::{self, Activations};
 use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Tokens of a step when nothing is asked for where twins compute: nothing ends a step before its time.
+const HOST_BATCHED_TOKENS: usize = 16;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -100,7 +103,7 @@ impl Model {
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&OpenOptions {
+        let gpu = kernels::open(&OpenOptions {
             coop: options.numerics == Numerics::Fast,
             ..options.open.clone()
         })?;
@@ -149,6 +152,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return fill(); // nothing is compiled
+    }
     if gpu.is_parallel() {
         gpu.zero(decoder.weights().tensors())?; // two threads will be at them
     }
@@ -214,10 +220,15 @@ fn sizes(
     tuned: Tuned,
     weights: u64,
 ) -> Result<DecoderOptions> {
-    let place = Place::of(gpu);
+    let bounds = Bounds::of(gpu);
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
-    let (wish, wanted) = place.wanted(config, options, tuned, coop)?;
-    wanted.geometry(config, place.max_binding)?;
+    let of_host = gpu.is_host().then_some(HOST_BATCHED_TOKENS);
+    let options = &LoadOptions {
+        batch_size: options.batch_size.or(of_host),
+        ..options.clone()
+    };
+    let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
+    wanted.geometry(config, bounds.max_binding)?;
     let costs = Costs {
         weights,
         page: KvCache::page_bytes(
@@ -228,9 +239,9 @@ fn sizes(
         ),
         scratch: &|size| {
             let options = wanted.with_pool(size);
-            let slabs = options.geometry(config, place.max_binding);
+            let slabs = options.geometry(config, bounds.max_binding);
             let several_slabs = slabs.is_ok_and(|g| g.num_slabs() > 1);
-            let (scratch, beside) = place.scratch_bytes(config, &options, several_slabs);
+            let (scratch, beside) = bounds.scratch_bytes(config, &options, several_slabs);
             scratch + beside
         },
     };
@@ -243,7 +254,7 @@ fn sizes(
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
 fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
-    let limit = asked.unwrap_or(Place::of(gpu).default_limit());
+    let limit = asked.unwrap_or(Bounds::of(gpu).default_limit());
     match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {
             let problem = format!(

@@ -14,6 +14,7 @@ use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
+use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
@@ -77,6 +78,8 @@ pub enum Command {
     Perplexity(Box<PerplexityArgs>),
     /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
     Quantize(QuantizeArgs),
+    /// Tell whether a model fits, and how fast it would be, without loading it
+    Plan(Box<PlanArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -125,7 +128,7 @@ pub enum Command {
 /// Which graphics interface to use.
 #[derive(Debug, Clone, Args)]
 pub struct BackendArgs {
-    /// Use this interface and never fall back to another
+    /// Use this interface and never fall back to another; cpu computes without any driver
     #[arg(long, value_enum, env = "NELUMBO_BACKEND")]
     pub backend: Option<BackendName>,
 }
@@ -342,13 +345,19 @@ pub struct DeviceArgs {
     pub hf_file: Option<String>,
 }
 
-/// Graphics interfaces by the names users know.
+/// Graphics interfaces by the names users know, and the way without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
+    /// Linux, Windows, Android
     Vulkan,
+    /// Apple systems
     Metal,
+    /// Windows
     Dx12,
+    /// Where there is nothing else
     Gl,
+    /// No GPU and no driver: right, and slow
+    Cpu,
 }
 
 /// Weight formats in device memory.
@@ -417,7 +426,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity"]
+        let options = ["run", "chat", "bench", "perplexity", "plan"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

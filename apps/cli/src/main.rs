@@ -1,5 +1,5 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `quantize`, `show`, `tokenize`, `devices`,
-//! `pull`, `rm`, `ls`, and what tells about the program itself.
+//! The `nelumbo` command: a folder or a file for each of its commands, listed in `args::Command`, and what
+//! they share.
 
 mod args;
 mod argv;
@@ -14,6 +14,7 @@ mod models;
 mod options;
 mod output;
 mod perplexity;
+mod plan;
 mod prompt;
 mod quantize;
 mod reading;
@@ -135,6 +136,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
         Command::Quantize(args) => quantize::quantize(&args, global),
+        Command::Plan(args) => plan::plan(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),

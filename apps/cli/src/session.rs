@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
-use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
+use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::warm::shader_hash;
@@ -90,8 +90,10 @@ pub fn open(
             let about = (texts, gpu, memory, context_limit, numerics, tuning);
             Ok((engine, about))
         })?;
-    let pinned =
-        options.device.selection.device.is_some() || options.device.selection.allow_software;
+    let selection = &options.device.selection;
+    let pinned = selection.device.is_some()
+        || selection.allow_software
+        || selection.backend == Some(Backend::Cpu);
     if gpu.is_software() && !pinned && !quiet {
         say(&format!(
             "note: no GPU found; running on the CPU with {}",
