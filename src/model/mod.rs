@@ -17,6 +17,7 @@ pub mod origin;
 pub mod reference;
 pub mod rope;
 mod scratch;
+pub mod self_check;
 pub mod step;
 pub mod submits;
 pub mod synthetic;
