@@ -69,6 +69,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let activations = Activations::stored_by(call);
     Ok(vec![activations.piece(
         "act_out",
+        0,
         columns,
         exact.collect(),
         None,
