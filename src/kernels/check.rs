@@ -145,14 +145,19 @@ impl CheckShape {
         if self.several_slabs { 48 } else { 160 }
     }
 
-    /// Single tokens at the ends of pages and splits, and chunks across them; folded in place, and by
-    /// partial results.
+    /// Single tokens at the ends of pages and splits, and chunks across them; folded in place, which a
+    /// context in several slabs never is, and by partial results.
     fn attention(&self) -> Vec<Case> {
         let single = [(0, 1), (15, 1), (16, 1), (255, 1), (256, 1), (599, 1)];
-        let chunks = [(0, 17), (250, 9), (511, 2)];
+        let chunks = [(0, 17), (239, 17), (250, 9), (511, 2)];
+        // those of one split
+        let in_place = match self.several_slabs {
+            true => [&single[..4], &chunks[..2]],
+            false => [&single[..], &chunks],
+        };
         let mut all = Vec::new();
-        for (seed, sequences) in [&single[..], &chunks].into_iter().enumerate() {
-            for slots in [0, 24] {
+        for (seed, sequences) in [single.as_slice(), &chunks].into_iter().enumerate() {
+            for (slots, sequences) in [(0, in_place[seed]), (24, sequences)] {
                 let mode = self.mode(None, slots);
                 let (shape, pages) = (self.heads(), self.slab_pages());
                 let seed = seed as u64;
@@ -226,7 +231,8 @@ impl CheckShape {
                 seed,
             ));
         }
-        let mode = self.mode(Some(coop), 0);
+        let slots = if self.several_slabs { 256 } else { 0 };
+        let mode = self.mode(Some(coop), slots);
         let sequences = [(0, 33), (250, 9), (511, 2)];
         let (shape, pages) = (self.heads(), self.slab_pages());
         let case = attention_cases::case;

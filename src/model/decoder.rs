@@ -181,22 +181,13 @@ impl Decoder {
 
     /// What the check of its kernels depends on.
     pub fn check_shape(&self) -> CheckShape {
-        let Decoder {
-            config, options, ..
-        } = self;
+        let (options, format) = (&self.options, self.weights.embedding.format);
+        let tuning = options.tuned.tuning;
         CheckShape {
-            format: self.weights.embedding.format,
-            kv_format: options.kv_format,
-            tuning: options.tuned.tuning,
             coop: options.coop,
-            hidden: config.hidden_size,
-            intermediate: config.intermediate_size,
-            num_heads: config.num_heads,
-            num_kv_heads: config.num_kv_heads,
-            head_dim: config.head_dim,
-            vocab: config.vocab_size,
             several_slabs: self.kv.geometry().num_slabs() > 1,
             many_rows: options.max_running > 1,
+            ..self_check::shape_of(&self.config, format, options.kv_format, tuning)
         }
     }
 

@@ -47,6 +47,9 @@ pub enum Failure {
     /// Whatever the library reports.
     #[error(transparent)]
     Engine(#[from] Error),
+    /// A comparison or a self-check failed; what there is to tell of it has been printed.
+    #[error("{0}")]
+    Wrong(String),
     /// Ctrl-C: what there was has been printed.
     #[error("interrupted")]
     Interrupted,
@@ -75,13 +78,15 @@ impl Failure {
         }
     }
 
-    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 130 interrupted.
+    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 7 a comparison or self-check
+    /// failed, 130 interrupted.
     pub fn code(&self) -> u8 {
         match self {
             Failure::OutputClosed => 0,
             Failure::Usage(_) | Failure::ContextFull { .. } => 2,
             Failure::Model(_) => 3,
             Failure::Network(_) | Failure::Disk(_) | Failure::Io { .. } => 6,
+            Failure::Wrong(_) => 7,
             Failure::Interrupted => INTERRUPTED,
             Failure::Engine(error) => library_code(error),
         }
@@ -242,6 +247,7 @@ mod tests {
         assert_eq!(Failure::Usage("x".into()).code(), 2);
         assert_eq!(Failure::Model("x".into()).code(), 3);
         assert_eq!(Failure::Network("x".into()).code(), 6);
+        assert_eq!(Failure::Wrong("x".into()).code(), 7);
         assert_eq!(Failure::Interrupted.code(), 130);
         assert_eq!(Failure::from(Error::request("--top-k", "x")).code(), 2);
         assert_eq!(

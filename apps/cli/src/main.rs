@@ -1,4 +1,4 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
+//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `doctor`, `pull`, `rm`, `ls`,
 //! and what tells about the program itself.
 
 mod args;
@@ -8,6 +8,7 @@ mod chat;
 mod config;
 mod date;
 mod devices;
+mod doctor;
 mod exit;
 mod generate;
 mod models;
@@ -133,6 +134,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
+        Command::Doctor(args) => doctor::doctor(&args, global),
         Command::Pull { reference, force } => models::pull(&reference, force, global),
         Command::Rm(args) => models::rm::rm(&args, global),
         Command::Ls { json } => models::ls::ls(json, global),

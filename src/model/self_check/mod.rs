@@ -8,6 +8,7 @@
 
 mod ways;
 
+use super::config::Config;
 use super::decoder::Decoder;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, KeptFile, Recorder, Variant};
@@ -15,6 +16,8 @@ use crate::kernels::Tuning;
 use crate::kernels::case::Case;
 use crate::kernels::check::CheckShape;
 use crate::kernels::twin::Replace;
+use crate::kv::KvFormat;
+use crate::quant::Format;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,6 +120,30 @@ pub struct Safety {
     pub findings: Vec<Finding>,
     /// Variants that run on the host.
     pub replaced: Vec<Variant>,
+}
+
+/// The shape of models of `config` that serve one request at a time in canonical mode, whose cache is in
+/// one piece.
+pub fn shape_of(
+    config: &Config,
+    format: &'static Format,
+    kv_format: KvFormat,
+    tuning: Tuning,
+) -> CheckShape {
+    CheckShape {
+        format,
+        kv_format,
+        tuning,
+        coop: None,
+        hidden: config.hidden_size,
+        intermediate: config.intermediate_size,
+        num_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
+        head_dim: config.head_dim,
+        vocab: config.vocab_size,
+        several_slabs: false,
+        many_rows: false,
+    }
 }
 
 /// The file in which it is kept that a shape is right.
