@@ -4,6 +4,7 @@
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+pub mod compare;
 mod embed;
 mod ends;
 mod engine_core;
@@ -16,6 +17,7 @@ mod options;
 pub mod pace;
 pub mod pacer;
 mod page_map;
+pub mod perplexity;
 pub mod plan;
 mod recovery;
 pub mod request;
@@ -26,6 +28,7 @@ mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
 mod trace;
+pub mod trace_events;
 pub mod trial;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;

@@ -100,9 +100,11 @@ impl Decoder {
         origin: &Arc<Origin>,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
-            max_batched_tokens: options
-                .max_batched_tokens
-                .min(most_tokens(gpu, &config, &options)?),
+            max_batched_tokens: options.max_batched_tokens.min(most_tokens(
+                gpu.max_binding_bytes(),
+                &config,
+                &options,
+            )?),
             ..options
         };
         let size = PoolSize {
@@ -205,9 +207,10 @@ impl Decoder {
 
     /// Runs on the host what `safety` says.
     pub(super) fn keep_safe(&mut self, safety: Arc<Safety>) {
-        let replacement = self_check::replacement(&safety);
-        self.recorder
-            .interpret(replacement.map(|r| r as Box<dyn Interpreter>));
+        if let Some(replacement) = self_check::replacement(&safety) {
+            self.recorder
+                .interpret(Some(replacement as Box<dyn Interpreter>));
+        }
         self.safety = safety;
     }
 
@@ -255,8 +258,7 @@ impl Decoder {
                 Some(_) => attention_coop::tiling(&shape),
                 None => shape.tiling(),
             },
-            // on a CPU a merge, a dispatch more, costs more than a thread that waits for another
-            wanted_teams: if self.gpu().is_software() { 2 } else { 2048 },
+            wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
@@ -372,6 +374,12 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
+}
+
+/// Teams of attention with which a step computes no split apart: on a CPU a merge, a dispatch more, costs
+/// more than a thread that waits for another.
+pub(super) fn wanted_teams(is_software: bool) -> usize {
+    if is_software { 2 } else { 2048 }
 }
 
 /// Everything whose size can give way. The cache is last: what is small has to fit in any case.

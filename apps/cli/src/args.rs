@@ -12,8 +12,13 @@ use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
+use crate::compare::args::CompareArgs;
 use crate::doctor::DoctorArgs;
+use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
+use crate::perplexity::args::PerplexityArgs;
+use crate::plan::args::PlanArgs;
+use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
@@ -72,6 +77,14 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Measure how fast a model runs
     Bench(Box<BenchArgs>),
+    /// Tell how well a model predicts a text, and how far its predictions are from another's
+    Perplexity(Box<PerplexityArgs>),
+    /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
+    Quantize(QuantizeArgs),
+    /// Tell whether a model fits, and how fast it would be, without loading it
+    Plan(Box<PlanArgs>),
+    /// Hold every adapter against the CPU: right or wrong, and how fast
+    Compare(Box<CompareArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -122,7 +135,7 @@ pub enum Command {
 /// Which graphics interface to use.
 #[derive(Debug, Clone, Args)]
 pub struct BackendArgs {
-    /// Use this interface and never fall back to another
+    /// Use this interface and never fall back to another; cpu computes without any driver
     #[arg(long, value_enum, env = "NELUMBO_BACKEND")]
     pub backend: Option<BackendName>,
 }
@@ -156,6 +169,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -343,13 +358,19 @@ pub struct DeviceArgs {
     pub hf_file: Option<String>,
 }
 
-/// Graphics interfaces by the names users know.
+/// Graphics interfaces by the names users know, and the way without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
+    /// Linux, Windows, Android
     Vulkan,
+    /// Apple systems
     Metal,
+    /// Windows
     Dx12,
+    /// Where there is nothing else
     Gl,
+    /// No GPU and no driver: right, and slow
+    Cpu,
 }
 
 /// Weight formats in device memory.
@@ -420,7 +441,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench"]
+        let options = crate::config::SECTIONS
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

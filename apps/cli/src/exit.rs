@@ -44,12 +44,12 @@ pub enum Failure {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// A comparison or a check found something wrong; the results have been printed.
+    #[error("{0}")]
+    Wrong(String),
     /// Whatever the library reports.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// A comparison or a self-check failed; what there is to tell of it has been printed.
-    #[error("{0}")]
-    Wrong(String),
     /// Ctrl-C: what there was has been printed.
     #[error("interrupted")]
     Interrupted,
@@ -78,8 +78,8 @@ impl Failure {
         }
     }
 
-    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 7 a comparison or self-check
-    /// failed, 130 interrupted.
+    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 7 wrong results,
+    /// 130 interrupted.
     pub fn code(&self) -> u8 {
         match self {
             Failure::OutputClosed => 0,
@@ -188,7 +188,8 @@ pub fn on_ctrl_c(mut is_enough: impl FnMut() -> bool + Send + 'static) -> Result
 /// Where and why the last panic happened, for [`run_guarded`].
 static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-fn last_panic() -> Option<String> {
+/// Takes it.
+pub fn last_panic() -> Option<String> {
     LAST_PANIC.lock().ok().and_then(|mut last| last.take())
 }
 

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::{Activations, Tuning};
 pub use bench::Shape;
+pub(super) use bench::layer;
 use search::{Pins, Progress, Search, changes};
 use std::sync::Arc;
 use std::time::Instant;
@@ -87,8 +88,8 @@ pub fn choose(
         source,
         ms: 0.0,
     };
-    // there is no clock for it on wasm32
-    if !options.autotune || cfg!(target_family = "wasm") {
+    // there is no clock for it on wasm32, and twins know no other way
+    if !options.autotune || gpu.is_host() || cfg!(target_family = "wasm") {
         return Ok((default, Straggler::none()));
     }
     let shape = shape_of(config, options);

@@ -7,11 +7,12 @@ mod report;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use nelumbo::formats;
 use nelumbo::gpu::{AdapterReport, Backend, DeviceType, Gpu, OpenOptions, Selection, adapter};
-use nelumbo::kernels::check::CheckShape;
+use nelumbo::kernels::{self, check::CheckShape, peaks::Peaks};
 use nelumbo::model::{self, Config, Texts, self_check, tune};
 use nelumbo::{Error, LoadOptions};
 
@@ -21,7 +22,7 @@ use crate::models::{self, cache};
 use crate::options;
 use crate::output::print_line;
 use crate::session::pipeline_folder;
-use report::{Adapter, Check, Kept, KeptFiles, Limits, Report, Verdict};
+use report::{Adapter, Check, Kept, KeptFiles, Limits, Report, Speed};
 
 /// What `nelumbo doctor` takes.
 #[derive(Debug, Clone, Args)]
@@ -75,12 +76,12 @@ pub fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<(), Failure> {
         },
     };
     let folder = cache::pipelines(global);
-    let all = adapter::list();
     let backend = options::backend(&args.backend);
     let selection = Selection {
         backend,
         ..Selection::default()
     };
+    let all = adapter::list_for(&selection);
     let chosen = adapter::choose(&all, &selection);
     let default = chosen.as_ref().ok().copied();
     let mut adapters = Vec::new();
@@ -184,13 +185,14 @@ fn look(
 ) -> Result<(), Failure> {
     let open = OpenOptions {
         selection: Selection {
-            device: Some(report.index),
+            device: Some(report.index).filter(|_| report.backend != Backend::Cpu),
+            backend: Some(report.backend),
             ..Selection::default()
         },
         pipelines: pipeline_folder(folder.map(Path::to_owned))?,
         ..OpenOptions::from_env()?
     };
-    let gpu = match Gpu::open(&open) {
+    let gpu = match kernels::open(&open) {
         Ok(gpu) => gpu,
         Err(error) => {
             one.check = Some(Check::unavailable(error.to_string()));
@@ -215,7 +217,9 @@ fn look(
         self_check: self_check::is_kept(&gpu, &shape),
     });
     one.tuning = Some(tuning.describe());
-    if args.self_check == Switch::On {
+    one.speed = Peaks::kept(&gpu).map(Speed::of);
+    // the processor computes what others are held against
+    if args.self_check == Switch::On && !gpu.is_host() {
         one.check = Some(check(&gpu, &shape)?);
     }
     gpu.save_pipelines();
@@ -223,15 +227,12 @@ fn look(
 }
 
 /// What a device cannot do says nothing of another: it is told, and the next one is looked at.
-fn check(gpu: &std::sync::Arc<Gpu>, shape: &CheckShape) -> Result<Check, Failure> {
+fn check(gpu: &Arc<Gpu>, shape: &CheckShape) -> Result<Check, Failure> {
     match self_check::check(gpu, shape) {
         Ok(checked) => Ok(Check::of(&checked)),
         Err(
             error @ (Error::Device { .. } | Error::DeviceLost { .. } | Error::OutOfMemory { .. }),
-        ) => Ok(Check {
-            verdict: Verdict::Unavailable,
-            ..Check::unavailable(error.to_string())
-        }),
+        ) => Ok(Check::unavailable(error.to_string())),
         Err(error) => Err(error.into()),
     }
 }
@@ -244,7 +245,8 @@ fn hints(all: &[AdapterReport], chosen: &Result<usize, Error>) -> Vec<String> {
     if all.is_empty() {
         hints.push(
             "No adapter is seen at all. Install the Vulkan driver of the GPU; without a GPU Mesa's \
-             software driver works: apt-get install mesa-vulkan-drivers libvulkan1 (Debian, Ubuntu)."
+             software driver works: apt-get install mesa-vulkan-drivers libvulkan1 (Debian, Ubuntu). \
+             --backend cpu needs no driver, and is slower."
                 .to_owned(),
         );
     } else if !all.iter().any(|r| hardware(&r)) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use nelumbo::gpu::{AdapterReport, Gpu};
+use nelumbo::kernels::peaks::Peaks;
 use nelumbo::model::self_check::{Checked, Wrong};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -56,6 +57,8 @@ pub struct Adapter {
     pub limits: Option<Limits>,
     pub notes: Vec<Note>,
     pub kept: Option<Kept>,
+    /// What an earlier run measured; `null` where none has.
+    pub speed: Option<Speed>,
     /// How kernels would divide their work.
     pub tuning: Option<String>,
     #[serde(rename = "self_check")]
@@ -83,6 +86,36 @@ impl Limits {
             max_workgroup_bytes: report.max_workgroup_bytes,
             memory_bytes: gpu.memory_bytes(),
         }
+    }
+}
+
+/// What the adapter does at best.
+#[derive(Debug, Serialize)]
+pub struct Speed {
+    pub stream_bytes_s: f64,
+    pub fma_flops: f64,
+    pub dot4_ops: f64,
+    pub dispatch_us: f64,
+}
+
+impl Speed {
+    pub fn of(peaks: Peaks) -> Speed {
+        Speed {
+            stream_bytes_s: peaks.stream_bytes_s,
+            fma_flops: peaks.fma_flops,
+            dot4_ops: peaks.dot4_ops,
+            dispatch_us: peaks.dispatch_s * 1e6,
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "reads {:.1} GB/s, {:.0} GFLOP/s in f32, {:.0} GOP/s in 8 bits, {:.0} us a dispatch",
+            self.stream_bytes_s / 1e9,
+            self.fma_flops / 1e9,
+            self.dot4_ops / 1e9,
+            self.dispatch_us
+        )
     }
 }
 
@@ -250,6 +283,7 @@ impl Adapter {
             limits: None,
             notes,
             kept: None,
+            speed: None,
             tuning: None,
             check: None,
         }
@@ -275,6 +309,13 @@ impl Adapter {
         if let Some(kept) = &self.kept {
             line("kept", &kept.text());
         }
+        line(
+            "speed",
+            &self.speed.as_ref().map_or_else(
+                || "not measured yet: nelumbo bench does".to_owned(),
+                Speed::text,
+            ),
+        );
         if let Some(tuning) = &self.tuning {
             line("tuning", tuning);
         }
