@@ -17,7 +17,7 @@
 //! take the device away. `-o json` prints an array of rows instead of tables. `NELUMBO_CHECKED=1` puts
 //! bounds checks in.
 
-#[path = "support/clock.rs"]
+#[path = "../apps/cli/src/bench/clock.rs"]
 mod clock;
 #[path = "../apps/cli/commit.rs"]
 mod commit;

@@ -17,6 +17,7 @@ mod options;
 pub mod pace;
 pub mod pacer;
 mod page_map;
+pub mod perplexity;
 pub mod plan;
 mod recovery;
 pub mod request;
@@ -27,6 +28,7 @@ mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
 mod trace;
+pub mod trace_events;
 pub mod trial;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;

@@ -3,6 +3,7 @@
 use super::plan::Chunk;
 use super::request::RequestId;
 use super::stats::PageCounts;
+use super::trace_events::{counter, document, instant, named, span};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Trace {
 
 /// The row of the steps themselves; a request's row has its id, and ids begin at 1.
 const STEPS_ROW: u64 = 0;
+/// Of all events.
+const CATEGORY: &str = "engine";
 
 impl Trace {
     /// The object form of the Chrome trace format: a row of steps, a row for each request with what was
@@ -53,11 +56,7 @@ impl Trace {
         let rows = ids.iter().map(|id| (id.0, format!("request {}", id.0)));
         events.extend(rows.map(|(row, name)| named("thread_name", row, &name)));
         self.steps.iter().for_each(|step| step.push(&mut events));
-        json!({
-            "traceEvents": events,
-            "displayTimeUnit": "ms",
-            "otherData": { "dropped_steps": self.dropped },
-        })
+        document(events, json!({ "dropped_steps": self.dropped }))
     }
 
     fn chunks(&self) -> impl Iterator<Item = &Chunk> {
@@ -72,11 +71,7 @@ impl StepRecord {
     }
 
     fn push(&self, events: &mut Vec<Value>) {
-        let (ts, dur) = (micros(self.begin), micros(self.duration));
-        let span = |name: String, row: u64, args: Value| {
-            json!({ "name": name, "cat": "engine", "ph": "X", "pid": 1, "tid": row, "ts": ts,
-                    "dur": dur, "args": args })
-        };
+        let time = (micros(self.begin), micros(self.duration));
         let decodes = self.chunks.iter().filter(|c| is_decode(c)).count();
         let args = json!({
             "step": self.index,
@@ -85,7 +80,7 @@ impl StepRecord {
             "decodes": decodes,
             "prefills": self.chunks.len() - decodes,
         });
-        events.push(span("step".to_owned(), STEPS_ROW, args));
+        events.push(span("step", CATEGORY, STEPS_ROW, time, args));
         for chunk in &self.chunks {
             let name = if is_decode(chunk) {
                 "decode"
@@ -94,22 +89,17 @@ impl StepRecord {
             };
             let args = json!({ "step": self.index, "start": chunk.start, "tokens": chunk.len,
                                "draws": chunk.draws });
-            events.push(span(name.to_owned(), chunk.id.0, args));
+            events.push(span(name, CATEGORY, chunk.id.0, time, args));
         }
         for id in &self.preempted {
-            events.push(
-                json!({ "name": "preempted", "cat": "engine", "ph": "i", "s": "t", "pid": 1,
-                                "tid": id.0, "ts": ts, "args": { "step": self.index } }),
-            );
+            let args = json!({ "step": self.index });
+            events.push(instant("preempted", CATEGORY, id.0, time.0, args));
         }
-        let counter = |name: &str, args: Value| json!({ "name": name, "ph": "C", "pid": 1, "ts": ts, "args": args });
         let PageCounts { used, free, cached } = self.pages;
-        events.push(counter(
-            "pages",
-            json!({ "used": used, "cached": cached, "free": free }),
-        ));
+        let pages = json!({ "used": used, "cached": cached, "free": free });
+        events.push(counter("pages", time.0, pages));
         let queue = json!({ "running": self.running, "waiting": self.waiting });
-        events.push(counter("requests", queue));
+        events.push(counter("requests", time.0, queue));
     }
 }
 
@@ -121,10 +111,6 @@ fn is_decode(chunk: &Chunk) -> bool {
 
 fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
-}
-
-fn named(what: &str, row: u64, name: &str) -> Value {
-    json!({ "name": what, "ph": "M", "pid": 1, "tid": row, "args": { "name": name } })
 }
 
 /// The steps that are kept while an engine runs.

@@ -89,6 +89,7 @@ impl Trial<'_> {
         let longest = self.engine.decoder().max_batched_tokens();
         let mut drawn = None;
         for chunk in tokens.chunks(longest) {
+            self.recorder().mark_step();
             let is_last = self.len + chunk.len() == end;
             let span = Span {
                 tokens: chunk,

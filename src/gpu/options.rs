@@ -5,6 +5,7 @@ use crate::gpu::Selection;
 use crate::gpu::cache_file::PipelineFolder;
 #[cfg(feature = "faults")]
 use crate::gpu::faults::{self, ShaderFault};
+use crate::gpu::host::Interpreter;
 use crate::gpu::kernel::Part;
 use std::borrow::Cow;
 
@@ -29,6 +30,9 @@ pub struct OpenOptions {
     pub faults: Vec<&'static ShaderFault>,
     /// Where the driver's compiled pipelines are kept between runs; `None` keeps none.
     pub pipelines: Option<PipelineFolder>,
+    /// Who runs dispatches where the host computes ([`Backend::Cpu`](crate::gpu::Backend::Cpu)): this
+    /// module knows no kernel. [`kernels::open`](crate::kernels::open) fills it in.
+    pub host: Option<fn() -> Box<dyn Interpreter>>,
 }
 
 impl OpenOptions {

@@ -196,6 +196,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::Shader`] naming kernel and parts.
     pub fn prepare(&self, variants: &[Variant]) -> Result<()> {
+        if self.is_host() {
+            return Ok(()); // there is nobody to compile for
+        }
         let start = Instant::now();
         let missing = self.pipelines.missing(variants);
         let threads = if self.is_parallel() { cores() } else { 1 };
@@ -229,8 +232,12 @@ impl Gpu {
         self.pipelines.made().time
     }
 
-    /// Does `work` on the account of compilation: drivers compile at the first dispatch.
+    /// Does `work` on the account of compilation: drivers compile at the first dispatch, where there is
+    /// one.
     pub fn count_as_compilation<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.is_host() {
+            return work();
+        }
         let before = self.compile_time();
         let start = Instant::now();
         let result = work();

@@ -3,9 +3,11 @@
 //! Where the device has timestamps, each dispatch gets a pass of its own that is stamped at its
 //! begin and end. Elsewhere each dispatch is submitted alone and waited for: those times are wall
 //! clock and hold a submit each (tens of microseconds), so they compare kernels with each other, and
-//! a step that is not profiled is faster than their sum. [`Profile::clock`] says which it was.
+//! a step that is not profiled is faster than their sum. Where the host computes, its clock is right.
+//! [`Profile::clock`] says which it was.
 
 use crate::gpu::kernel::Variant;
+use crate::gpu::tensor::DType;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,6 +19,8 @@ pub enum ProfileClock {
     Timestamps,
     /// The host's, around a submit and a wait for each dispatch.
     Submits,
+    /// The host's, which runs the dispatches itself.
+    Host,
 }
 
 impl ProfileClock {
@@ -25,8 +29,32 @@ impl ProfileClock {
         match self {
             ProfileClock::Timestamps => "timestamps of the device",
             ProfileClock::Submits => "wall clock, each dispatch submitted alone",
+            ProfileClock::Host => "wall clock",
         }
     }
+}
+
+/// Dispatches that a profile keeps one by one at most; all are in its sums.
+const MOST_EVENTS: usize = 1 << 18;
+
+/// One dispatch.
+#[derive(Clone, Debug)]
+pub struct ProfileEvent {
+    /// What ran.
+    pub variant: Variant,
+    /// In which of the steps that were marked, from 0.
+    pub step: usize,
+    /// When it began: by timestamps since the first dispatch, else since the profile was started. Dispatches
+    /// that do not wait for each other may overlap.
+    pub begin: Duration,
+    /// How long it took.
+    pub time: Duration,
+    /// Its grid.
+    pub workgroups: [u32; 3],
+    /// Bytes of the windows that it was given, read or not.
+    pub bytes: u64,
+    /// The windows: name, type and shape.
+    pub tensors: Vec<(String, DType, Vec<usize>)>,
 }
 
 /// Dispatches of one variant.
@@ -45,6 +73,7 @@ pub struct ProfileRow {
 pub struct Profile {
     clock: ProfileClock,
     rows: HashMap<Variant, (u64, Duration)>,
+    events: Vec<ProfileEvent>,
 }
 
 impl Profile {
@@ -52,6 +81,7 @@ impl Profile {
         Profile {
             clock,
             rows: HashMap::new(),
+            events: Vec::new(),
         }
     }
 
@@ -80,10 +110,20 @@ impl Profile {
         self.rows.values().map(|(_, time)| *time).sum()
     }
 
-    pub(crate) fn add(&mut self, variant: Variant, time: Duration) {
-        let row = self.rows.entry(variant).or_default();
+    /// Single dispatches in the order in which they were recorded, where the profile was started by
+    /// [`Recorder::start_profile`](super::Recorder::start_profile): the first 262,144.
+    pub fn events(&self) -> &[ProfileEvent] {
+        &self.events
+    }
+
+    /// Counts a dispatch, and keeps it if `detailed`.
+    pub(crate) fn add(&mut self, event: ProfileEvent, detailed: bool) {
+        let row = self.rows.entry(event.variant).or_default();
         row.0 += 1;
-        row.1 += time;
+        row.1 += event.time;
+        if detailed && self.events.len() < MOST_EVENTS {
+            self.events.push(event);
+        }
     }
 
     /// The rows as a text.
@@ -135,8 +175,19 @@ mod tests {
         );
         let mut profile = Profile::new(ProfileClock::Submits);
         for (variant, ms) in [(a, 1), (b, 5), (a, 1)] {
-            profile.add(variant, Duration::from_millis(ms));
+            let event = ProfileEvent {
+                variant,
+                step: 0,
+                begin: Duration::ZERO,
+                time: Duration::from_millis(ms),
+                workgroups: [1; 3],
+                bytes: 4,
+                tensors: Vec::new(),
+            };
+            profile.add(event, ms > 1);
         }
+        let kept: Vec<Variant> = profile.events().iter().map(|e| e.variant).collect();
+        assert_eq!(kept, [b]);
         let table = profile.table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(lines[0].contains("submitted alone"), "{table}");

@@ -116,6 +116,12 @@ impl AttentionShape {
         (tokens * self.group()).div_ceil(ROWS[self.rows(tokens)].0)
     }
 
+    /// Rows that the tiles of an item of `tokens` have for each key head, those that are only filled up
+    /// included: what is computed.
+    pub fn padded_rows(&self, tokens: usize) -> usize {
+        self.tiles(tokens) * ROWS[self.rows(tokens)].0
+    }
+
     /// The shape of a tensor for `slots` partial results.
     pub fn partials_dims(&self, slots: usize) -> [usize; 3] {
         [slots, self.num_heads, self.head_dim + 4]

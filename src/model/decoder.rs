@@ -15,13 +15,15 @@ use super::numerics::Numerics;
 use super::origin::{Origin, Recipe};
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
+use super::self_check::{self, Safety};
 use super::step::{Span, Step};
 use super::submits;
 use super::tune::Tuned;
 use super::weights::ModelWeights;
 use crate::error::{Error, Result};
-use crate::gpu::{Coop, Gpu, Recorder, Tensor};
+use crate::gpu::{Coop, Gpu, Interpreter, Recorder, Tensor};
 use crate::kernels::attention_plan::PlanLimits;
+use crate::kernels::check::CheckShape;
 use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
@@ -81,6 +83,7 @@ pub struct Decoder {
     pub(super) kv: KvCache,
     pub(super) scratch: Scratch,
     rope_table: RopeTable,
+    safety: Arc<Safety>,
     pub(super) recorder: Recorder,
 }
 
@@ -97,9 +100,11 @@ impl Decoder {
         origin: &Arc<Origin>,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
-            max_batched_tokens: options
-                .max_batched_tokens
-                .min(most_tokens(gpu, &config, &options)?),
+            max_batched_tokens: options.max_batched_tokens.min(most_tokens(
+                gpu.max_binding_bytes(),
+                &config,
+                &options,
+            )?),
             ..options
         };
         let size = PoolSize {
@@ -125,6 +130,7 @@ impl Decoder {
             kv,
             scratch,
             rope_table,
+            safety: Arc::default(),
             recorder,
         })
     }
@@ -136,6 +142,7 @@ impl Decoder {
             sizes: self.options,
             open: self.gpu().options().clone(),
             report: self.gpu().report().clone(),
+            safety: Arc::clone(&self.safety),
         }
     }
 
@@ -167,6 +174,44 @@ impl Decoder {
     /// The same, with where they come from.
     pub fn tuned(&self) -> &Tuned {
         &self.options.tuned
+    }
+
+    /// Whether its kernels were checked, and what stands in for those that are wrong.
+    pub fn safety(&self) -> &Safety {
+        &self.safety
+    }
+
+    /// What the check of its kernels depends on.
+    pub fn check_shape(&self) -> CheckShape {
+        let (options, format) = (&self.options, self.weights.embedding.format);
+        let tuning = options.tuned.tuning;
+        CheckShape {
+            coop: options.coop,
+            several_slabs: self.kv.geometry().num_slabs() > 1,
+            many_rows: options.max_running > 1,
+            ..self_check::shape_of(&self.config, format, options.kv_format, tuning)
+        }
+    }
+
+    /// Takes another way to the same numbers.
+    pub(super) fn choose_way(&mut self, tuning: Tuning, coop: Option<Coop>) {
+        let before = self.options.tuned.tuning;
+        assert_eq!(
+            (tuning.activations, tuning.lanes),
+            (before.activations, before.lanes),
+            "numerics stay"
+        );
+        self.options.tuned.tuning = tuning;
+        self.options.coop = coop;
+    }
+
+    /// Runs on the host what `safety` says.
+    pub(super) fn keep_safe(&mut self, safety: Arc<Safety>) {
+        if let Some(replacement) = self_check::replacement(&safety) {
+            self.recorder
+                .interpret(Some(replacement as Box<dyn Interpreter>));
+        }
+        self.safety = safety;
     }
 
     /// Which rules results keep.
@@ -213,8 +258,7 @@ impl Decoder {
                 Some(_) => attention_coop::tiling(&shape),
                 None => shape.tiling(),
             },
-            // on a CPU a merge, a dispatch more, costs more than a thread that waits for another
-            wanted_teams: if self.gpu().is_software() { 2 } else { 2048 },
+            wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
@@ -330,6 +374,12 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
+}
+
+/// Teams of attention with which a step computes no split apart: on a CPU a merge, a dispatch more, costs
+/// more than a thread that waits for another.
+pub(super) fn wanted_teams(is_software: bool) -> usize {
+    if is_software { 2 } else { 2048 }
 }
 
 /// Everything whose size can give way. The cache is last: what is small has to fit in any case.

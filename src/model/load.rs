@@ -3,7 +3,8 @@
 use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
-use super::scratch::{MAX_HEAD_ROWS, Scratch, most_tokens};
+use super::room::{Bounds, DEFAULT_RUNNING};
+use super::self_check;
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -13,29 +14,14 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Activations;
+use crate::kernels::{self, Activations};
 use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The context when none is asked for and the model allows more.
-const DEFAULT_CONTEXT: usize = 8192;
-/// The longest context that can be asked for: no model comes near, and every index fits a u32.
-const MAX_CONTEXT: usize = 1 << 24;
-/// Tokens of a step when nothing is asked for.
-const DEFAULT_BATCHED_TOKENS: usize = 512;
-/// Requests at a time when nothing is asked for.
-const DEFAULT_RUNNING: usize = 16;
-/// Requests at a time at most: rows of logits a step can have.
-const MOST_RUNNING: usize = MAX_HEAD_ROWS;
-/// The part of a device's memory that is used at most when nothing is asked for, in percent: others
-/// use it, too, and it is never whole.
-const DEVICE_SHARE: u8 = 90;
-/// The same of the host's, where the model's file and everybody else are.
-const HOST_SHARE: u8 = 80;
-/// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
-const SOFTWARE_BATCHED_TOKENS: usize = 128;
+/// Tokens of a step when nothing is asked for where twins compute: nothing ends a step before its time.
+const HOST_BATCHED_TOKENS: usize = 16;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -68,6 +54,10 @@ pub struct LoadOptions {
     /// Measures what suits the adapter and the model's shape, in up to 3 s, and keeps the result where
     /// `open` names a folder. Otherwise everything is as [`crate::kernels::Tuning::for_gpu`] has it.
     pub autotune: bool,
+    /// Checks the kernels that this model needs against their twins on the CPU, once for each adapter,
+    /// driver and shape where `open` names a folder, and works around those that are wrong. Off where
+    /// nobody asks for it, as measurement is: it compiles and takes a second or two.
+    pub self_check: bool,
     /// Weights that are NaN or infinite are refused instead of warned of.
     pub strict_weights: bool,
 }
@@ -87,6 +77,7 @@ impl Default for LoadOptions {
             lanes: None,
             numerics: Numerics::default(),
             autotune: false,
+            self_check: false,
             strict_weights: false,
         }
     }
@@ -118,7 +109,7 @@ impl Model {
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&OpenOptions {
+        let gpu = kernels::open(&OpenOptions {
             coop: options.numerics == Numerics::Fast,
             ..options.open.clone()
         })?;
@@ -133,7 +124,10 @@ impl Model {
             strict_weights: options.strict_weights,
             vocab_size: texts.tokenizer.vocab_size(),
         });
-        let decoder = origin.decoder(&gpu, sizes, progress)?;
+        let mut decoder = origin.decoder(&gpu, sizes, progress)?;
+        if options.self_check {
+            self_check::secure(&mut decoder)?;
+        }
         Ok(Model { decoder, texts })
     }
 }
@@ -167,6 +161,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return fill(); // nothing is compiled
+    }
     if gpu.is_parallel() {
         gpu.zero(decoder.weights().tensors())?; // two threads will be at them
     }
@@ -215,7 +212,11 @@ pub fn decoder_from_parts(
         strict_weights: options.strict_weights,
         vocab_size: config.vocab_size,
     });
-    origin.decoder(gpu, sizes, &mut |_, _| ())
+    let mut decoder = origin.decoder(gpu, sizes, &mut |_, _| ())?;
+    if options.self_check {
+        self_check::secure(&mut decoder)?;
+    }
+    Ok(decoder)
 }
 
 /// Bytes that the weights take, norms included.
@@ -232,51 +233,15 @@ fn sizes(
     tuned: Tuned,
     weights: u64,
 ) -> Result<DecoderOptions> {
-    let default_batch = if gpu.is_software() {
-        SOFTWARE_BATCHED_TOKENS
-    } else {
-        DEFAULT_BATCHED_TOKENS
+    let bounds = Bounds::of(gpu);
+    let coop = options.numerics.coop(gpu, &tuned.tuning)?;
+    let of_host = gpu.is_host().then_some(HOST_BATCHED_TOKENS);
+    let options = &LoadOptions {
+        batch_size: options.batch_size.or(of_host),
+        ..options.clone()
     };
-    let wish = Wish {
-        context: options
-            .ctx_size
-            .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT)),
-        is_asked: options.ctx_size.is_some(),
-        sequences: options.max_running.clamp(1, MOST_RUNNING),
-        pool_tokens: options.pool_tokens,
-    };
-    if wish.context > config.max_position_embeddings {
-        log::warn!(
-            "--ctx-size {} is over the {} tokens the model was made for",
-            wish.context,
-            config.max_position_embeddings
-        );
-    }
-    if !(2..=MAX_CONTEXT).contains(&wish.context) {
-        return Err(Error::request(
-            "ctx_size",
-            format!("is {}, expected 2 to {MAX_CONTEXT}", wish.context),
-        ));
-    }
-    let whole = wish.in_full(wish.context);
-    let mut wanted = DecoderOptions {
-        max_running: wish.sequences,
-        num_pages: whole.pages,
-        least_model_len: wish.least_context(),
-        max_model_len: wish.context,
-        max_batched_tokens: options
-            .batch_size
-            .unwrap_or(default_batch)
-            .clamp(1, wish.context),
-        kv_format: options.kv_format,
-        tuned,
-        coop: options.numerics.coop(gpu, &tuned.tuning)?,
-    };
-    wanted.max_batched_tokens = wanted
-        .max_batched_tokens
-        .min(most_tokens(gpu, config, &wanted)?);
-    let max_binding = gpu.max_binding_bytes();
-    wanted.geometry(config, max_binding)?;
+    let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
+    wanted.geometry(config, bounds.max_binding)?;
     let costs = Costs {
         weights,
         page: KvCache::page_bytes(
@@ -287,12 +252,14 @@ fn sizes(
         ),
         scratch: &|size| {
             let options = wanted.with_pool(size);
-            let slabs = options.geometry(config, max_binding).map(|g| g.num_slabs());
-            let plan = Scratch::plan(max_binding, config, &options, slabs.is_ok_and(|n| n > 1));
-            plan.bytes() + plan.bytes_beside()
+            let slabs = options.geometry(config, bounds.max_binding);
+            let several_slabs = slabs.is_ok_and(|g| g.num_slabs() > 1);
+            let (scratch, beside) = bounds.scratch_bytes(config, &options, several_slabs);
+            scratch + beside
         },
     };
-    let found = budget::choose(&wish, &costs, memory_limit(gpu, options.gpu_memory)?)?;
+    let limit = memory_limit(gpu, options.gpu_memory)?;
+    let found = budget::choose(&wish, &costs, limit)?;
     tell_context(config, &wish, found);
     Ok(wanted.with_pool(found))
 }
@@ -300,14 +267,8 @@ fn sizes(
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
 fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
-    let there = gpu.memory_bytes();
-    let share = if gpu.is_software() {
-        HOST_SHARE
-    } else {
-        DEVICE_SHARE
-    };
-    let limit = asked.unwrap_or(MemoryLimit::Percent(share)).of(there);
-    match (limit, asked) {
+    let limit = asked.unwrap_or(Bounds::of(gpu).default_limit());
+    match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {
             let problem = format!(
                 "is {share}%, but {} does not tell how much memory it has: name a size, such as 6GiB",

@@ -248,6 +248,7 @@ mod tests {
         assert_eq!(Failure::Usage("x".into()).code(), 2);
         assert_eq!(Failure::Model("x".into()).code(), 3);
         assert_eq!(Failure::Network("x".into()).code(), 6);
+        assert_eq!(Failure::Wrong("x".into()).code(), 7);
         assert_eq!(Failure::Interrupted.code(), 130);
         assert_eq!(Failure::from(Error::request("--top-k", "x")).code(), 2);
         assert_eq!(

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use nelumbo::gpu::Gpu;
 use nelumbo::model::{Decoder, Tuned};
 use serde::Serialize;
 
@@ -24,6 +25,8 @@ pub struct Answer {
     pub memory: Memory,
     pub numerics: Numerics,
     pub tuning: Tuning,
+    /// Kernels that this adapter computes wrongly, and what is done instead; empty where all are right.
+    pub safe_mode: Vec<SafeMode>,
     /// For the line of numbers only.
     #[serde(skip)]
     pub context_limit: usize,
@@ -81,6 +84,21 @@ pub struct Device {
     pub backend: String,
     pub driver: String,
     pub caps: Vec<String>,
+}
+
+impl Device {
+    /// The adapter behind an open device.
+    pub fn of(gpu: &Gpu) -> Device {
+        let report = gpu.report();
+        Device {
+            adapter: report.name.clone(),
+            backend: report.backend.name().to_owned(),
+            driver: format!("{} {}", report.driver, report.driver_info)
+                .trim()
+                .to_owned(),
+            caps: gpu.caps().names().into_iter().map(str::to_owned).collect(),
+        }
+    }
 }
 
 /// Bytes on the device.
@@ -142,6 +160,32 @@ impl Tuning {
             subgroups: tuned.tuning.subgroups,
             wide: tuned.tuning.wide,
         }
+    }
+}
+
+/// A kernel that the self-check found wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SafeMode {
+    pub kernel: String,
+    /// The first case that it gets wrong: shape and choices.
+    pub case: String,
+    pub problem: String,
+    /// `other-way`, `canonical` or `host`.
+    pub instead: String,
+}
+
+impl SafeMode {
+    /// Of a loaded model.
+    pub fn of(decoder: &Decoder) -> Vec<SafeMode> {
+        let findings = decoder.safety().findings.iter();
+        findings
+            .map(|finding| SafeMode {
+                kernel: finding.wrong.kernel.to_owned(),
+                case: finding.wrong.case.clone(),
+                problem: finding.wrong.problem.clone(),
+                instead: finding.instead.name().to_owned(),
+            })
+            .collect()
     }
 }
 
@@ -356,6 +400,7 @@ pub mod tests {
                 subgroups: true,
                 wide: false,
             },
+            safe_mode: Vec::new(),
             context_limit: 2048,
         }
     }
@@ -377,7 +422,7 @@ pub mod tests {
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
                 r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1},"#,
                 r#""numerics":{"mode":"canonical","weights":"q8","activations":"f32","kv":"f16","lanes":1},"#,
-                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false}}"#,
+                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false},"safe_mode":[]}"#,
                 "\n"
             )
         );

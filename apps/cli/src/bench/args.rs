@@ -1,6 +1,7 @@
 //! What `nelumbo bench` takes: the flags of llama-bench, where they mean something here.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
@@ -12,7 +13,8 @@ use crate::values;
 /// What `nelumbo bench` takes.
 #[derive(Debug, Clone, Args)]
 #[command(
-    override_usage = "nelumbo bench [OPTIONS] MODEL\n       nelumbo bench [OPTIONS] -m MODEL",
+    override_usage = "nelumbo bench [OPTIONS] MODEL\n       nelumbo bench [OPTIONS] -m MODEL\n       \
+                      nelumbo bench [OPTIONS] --kernels [FILTER]",
     after_help = "A test is run once to warm up, then -r times. Its time is that of the forward pass and \
                   the likeliest token, drawn on the device; tokenising and sampling are not in it.\n\
                   Lists are joined by commas; FIRST-LAST+STEP is a range."
@@ -54,9 +56,20 @@ pub struct BenchArgs {
           env = "NELUMBO_OUTPUT")]
     pub output: Output,
     /// Instead of tests: where the time of a prompt (the first of -p) and of one step after it goes,
-    /// kernel by kernel
+    /// kernel by kernel; with -o trace every dispatch, for chrome://tracing and Perfetto
     #[arg(long, env = "NELUMBO_PROFILE", value_parser = FalseyValueParser::new())]
     pub profile: bool,
+    /// Instead of a model: the kernels on shapes of real models, those whose name holds FILTER, beside
+    /// what the adapter could do at best
+    #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "",
+          env = "NELUMBO_KERNELS")]
+    pub kernels: Option<String>,
+    /// Compares with an earlier run: a file that -o json or jsonl printed
+    #[arg(long, value_name = "FILE", env = "NELUMBO_AGAINST")]
+    pub against: Option<PathBuf>,
+    /// With --against: ends with 7 where something is slower beyond the noise
+    #[arg(long, env = "NELUMBO_CHECK", value_parser = FalseyValueParser::new())]
+    pub check: bool,
 
     /// Context in tokens; by default what the model was made for, up to 8192
     #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
@@ -83,4 +96,6 @@ pub enum Output {
     Jsonl,
     /// A line of names, then a line a test
     Csv,
+    /// With --profile: one JSON object in the Chrome trace format
+    Trace,
 }

@@ -1,54 +1,76 @@
 //! Results as a table, as CSV, and as JSON.
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::row::Row;
 
-/// Names of the columns, as llama-bench has them.
-const COLUMNS: [&str; 7] = ["model", "size", "params", "backend", "ngl", "test", "t/s"];
+/// Names of the columns, as llama-bench has them, and one of our own.
+const COLUMNS: [&str; 8] = [
+    "model",
+    "size",
+    "params",
+    "backend",
+    "ngl",
+    "test",
+    "t/s",
+    "predicted",
+];
 /// Columns of words; the others are aligned to the right.
 const WORDS: [usize; 2] = [0, 3];
 
-/// A table in Markdown that is readable as it is.
+/// A table of tests in Markdown that is readable as it is.
 pub fn markdown(rows: &[Row]) -> String {
-    let cells: Vec<[String; 7]> = rows.iter().map(cells).collect();
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    table(&COLUMNS.map(str::to_owned), &WORDS, &cells)
+}
+
+/// A table in Markdown; the columns with these indices, of words, are aligned to the left.
+///
+/// # Panics
+/// When a row has fewer cells than there are columns.
+pub fn table(columns: &[String], words: &[usize], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        let widest = cells.iter().map(|row| row[column].chars().count()).max();
-        widest.unwrap_or(0).max(COLUMNS[column].len())
+        let widest = rows.iter().map(|row| row[column].chars().count()).max();
+        // a column of figures has a line of one dash and a colon at least
+        widest
+            .unwrap_or(0)
+            .max(columns[column].chars().count())
+            .max(2)
     };
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let line = |cell: &dyn Fn(usize, usize) -> String| {
-        let cells: Vec<String> = (0..7).map(|i| cell(i, widths[i])).collect();
+        let cells: Vec<String> = (0..widths.len()).map(|i| cell(i, widths[i])).collect();
         format!("| {} |\n", cells.join(" | "))
     };
     let aligned = |text: &str, column: usize, width: usize| {
-        if WORDS.contains(&column) {
+        if words.contains(&column) {
             format!("{text:width$}")
         } else {
             format!("{text:>width$}")
         }
     };
-    let mut text = line(&|i, width| aligned(COLUMNS[i], i, width));
+    let mut text = line(&|i, width| aligned(&columns[i], i, width));
     text += &line(&|i, width| {
-        if WORDS.contains(&i) {
+        if words.contains(&i) {
             "-".repeat(width)
         } else {
             "-".repeat(width - 1) + ":"
         }
     });
-    for row in &cells {
+    for row in rows {
         text += &line(&|i, width| aligned(&row[i], i, width));
     }
     text
 }
 
-fn cells(row: &Row) -> [String; 7] {
+fn cells(row: &Row) -> Vec<String> {
     // what is no default must not pass for one
     let mode = match row.model.numerics.as_str() {
         "canonical" => String::new(),
         other => format!(" {other}"),
     };
-    [
+    vec![
         row.model.model_type.clone() + &mode,
         format!(
             "{:.2} MiB",
@@ -60,22 +82,24 @@ fn cells(row: &Row) -> [String; 7] {
         "99".to_owned(),
         row.test.clone(),
         format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
+        row.predicted_ts
+            .map_or_else(|| "-".to_owned(), |ts| format!("{ts:.2}")),
     ]
 }
 
 /// The row as one JSON object on one line.
-pub fn json_line(row: &Row) -> String {
+pub fn json_line(row: &impl Serialize) -> String {
     serde_json::to_string(row).expect("a row is plain data")
 }
 
 /// One JSON array, a row a line.
-pub fn json(rows: &[Row]) -> String {
-    let lines: Vec<String> = rows.iter().map(json_line).collect();
+pub fn json(rows: &[impl Serialize]) -> String {
+    let lines: Vec<String> = rows.iter().map(|row| json_line(row)).collect();
     format!("[\n  {}\n]", lines.join(",\n  "))
 }
 
 /// A line of names, then a line for each row; lists as JSON writes them.
-pub fn csv(rows: &[Row]) -> String {
+pub fn csv(rows: &[impl Serialize]) -> String {
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         let value = serde_json::to_value(row).expect("a row is plain data");
@@ -117,11 +141,12 @@ mod tests {
         long.test = "pp8".to_owned();
         long.avg_ts = 1234.5678;
         long.model.numerics = "fast".to_owned();
-        let text = markdown(&[sample(), long]);
+        let foretold = sample().with_prediction(Some(25.0));
+        let text = markdown(&[foretold, long]);
         let expected = "\
-| model         |       size |   params | backend | ngl |         test |            t/s |
-| ------------- | ---------: | -------: | ------- | --: | -----------: | -------------: |
-| llama 135M q8 | 136.40 MiB | 134.52 M | vulkan  |  99 | tg10 @ d512 |   20.56 ± 4.19 |
+| model         |       size |   params | backend | ngl |         test |            t/s | predicted |
+| ------------- | ---------: | -------: | ------- | --: | -----------: | -------------: | --------: |
+| llama 135M q8 | 136.40 MiB | 134.52 M | vulkan  |  99 | tg10 @ d512 |   20.56 ± 4.19 |     25.00 |
 ";
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
@@ -138,7 +163,7 @@ mod tests {
             lines[1].contains(": |") && lines[1].starts_with("| ---"),
             "{text}"
         );
-        assert!(lines[3].contains("1234.57 ± 4.19"), "{text}");
+        assert!(lines[3].contains("1234.57 ± 4.19 |         - |"), "{text}");
         assert!(lines[3].starts_with("| llama 135M q8 fast |"), "{text}");
     }
 
@@ -152,7 +177,10 @@ mod tests {
         assert_eq!(rows[1]["samples_ns"].as_array().unwrap().len(), 3);
         let line: Value = serde_json::from_str(&json_line(&sample())).unwrap();
         assert_eq!(line, rows[0]);
-        assert_eq!(json(&[]).split_whitespace().collect::<String>(), "[]");
+        assert_eq!(
+            json(&[] as &[Row]).split_whitespace().collect::<String>(),
+            "[]"
+        );
     }
 
     #[test]
@@ -165,6 +193,6 @@ mod tests {
         assert!(lines[1].contains("\"[400000000,500000000,600000000]\""));
         let cells = |line: &str| line.split("\",\"").count();
         assert_eq!(cells(lines[0]), cells(lines[1]));
-        assert_eq!(csv(&[]), "");
+        assert_eq!(csv(&[] as &[Row]), "");
     }
 }

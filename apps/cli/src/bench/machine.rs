@@ -41,14 +41,10 @@ impl Machine {
         }
     }
 
-    /// The lines below a table.
-    pub fn footer(&self, peaks: &Peaks, tuned: &Tuned, repetitions: u32) -> String {
+    /// Adapter, system and program, in three lines.
+    pub fn about(&self) -> String {
         format!(
-            "{} | {} | {} | {}\n{} | {}\nnelumbo {} ({}, {}) | wgpu {}\n\
-             peaks in this run: {:.2} GB/s read, {:.1} GFLOP/s f32, {:.1} GOP/s dot4, {:.1} us a dispatch\n\
-             activations {}, {} lanes; tuning {} ({})\n\
-             each test: one run to warm up, then {repetitions}; forward pass and greedy draw on the device, \
-             without tokenising and sampling",
+            "{} | {} | {} | {}\n{} | {}\nnelumbo {} ({}, {}) | wgpu {}",
             self.adapter_name,
             self.adapter_type,
             self.backend,
@@ -59,10 +55,28 @@ impl Machine {
             self.build_commit,
             self.build_profile,
             self.wgpu_version,
+        )
+    }
+
+    /// What the adapter did at best, in a line.
+    pub fn peaks(peaks: &Peaks) -> String {
+        format!(
+            "peaks in this run: {:.2} GB/s read, {:.1} GFLOP/s f32, {:.1} GOP/s dot4, {:.1} us a dispatch",
             peaks.stream_bytes_s / 1e9,
             peaks.fma_flops / 1e9,
             peaks.dot4_ops / 1e9,
             peaks.dispatch_s * 1e6,
+        )
+    }
+
+    /// The lines below a table.
+    pub fn footer(&self, peaks: &Peaks, tuned: &Tuned, repetitions: u32) -> String {
+        format!(
+            "{}\n{}\nactivations {}, {} lanes; tuning {} ({})\n\
+             each test: one run to warm up, then {repetitions}; forward pass and greedy draw on the device, \
+             without tokenising and sampling",
+            self.about(),
+            Machine::peaks(peaks),
             tuned.tuning.activations.name(),
             tuned.tuning.lanes,
             tuned.source.name(),

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nelumbo::engine::{EngineCore, Trial};
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kernels;
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::Numerics;
+use nelumbo::model::roofline::{Roofline, Subject};
 
 use super::plan::{Test, Work};
 use crate::exit::Failure;
@@ -19,10 +22,38 @@ const PEAK_SPAN: f64 = 0.01;
 
 /// What the adapter does at best. On a device of its own, so that nothing of it stays behind.
 pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
-    let gpu = Gpu::open(open)?;
+    let gpu = kernels::open(open)?;
     let start = Instant::now();
     let mut clock = || start.elapsed().as_secs_f64();
-    Ok(Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?)
+    let peaks = Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?;
+    peaks.keep(&gpu);
+    Ok(peaks)
+}
+
+/// How near kernels come to `peaks`, divided as those of `engine`'s model are; measured on a device of
+/// its own as well. `None` where nothing predicts the mode, and with a warning where it fails: a bench
+/// goes on without predictions.
+pub fn roofline(open: &OpenOptions, engine: &EngineCore, peaks: Peaks) -> Option<Roofline> {
+    let decoder = engine.decoder();
+    if decoder.numerics() != Numerics::Canonical {
+        return None;
+    }
+    let subject = Subject {
+        tuning: *decoder.tuning(),
+        weights: decoder.weights().embedding.format,
+        kv: decoder.kv().format(),
+    };
+    let start = Instant::now();
+    let measured = kernels::open(open).and_then(|gpu| {
+        let mut clock = || start.elapsed().as_secs_f64();
+        let roofline = Roofline::measure(&gpu, subject, peaks, &mut clock, PEAK_SPAN)?;
+        roofline.keep(&gpu, subject);
+        Ok(roofline)
+    });
+    measured
+        .inspect(|roofline| log::info!("{roofline:?} ({:.1} s)", start.elapsed().as_secs_f64()))
+        .inspect_err(|error| log::warn!("nothing is predicted: {error}"))
+        .ok()
 }
 
 /// `count` ids that no text would have: no model is fast because it has seen them.

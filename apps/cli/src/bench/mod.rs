@@ -1,14 +1,18 @@
 //! `nelumbo bench`: how fast a model runs, in the tests and columns of llama-bench.
 
+mod against;
 pub mod args;
+mod clock;
 mod counts;
 mod format;
+mod kernels;
 mod machine;
 mod measure;
 mod plan;
 mod profile;
 mod row;
 mod stats;
+mod trace;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +28,7 @@ use crate::options::DeviceOptions;
 use crate::output::print_line;
 use crate::prompt::Given;
 use crate::{devices, options, prompt, session};
+use against::{Against, Baseline, Kind};
 use args::{BenchArgs, Output};
 use machine::Machine;
 use plan::Test;
@@ -36,6 +41,13 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     }
     options::explain(&args.device);
     options::refuse_device(&args.device)?;
+    if args.check && args.against.is_none() {
+        let problem = "--check needs --against FILE: there is nothing to hold this run against";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    if let Some(filter) = &args.kernels {
+        return kernels::bench(filter, &args, global);
+    }
     let tests = if args.profile {
         plan::profiled(&args)?
     } else {
@@ -45,6 +57,7 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     if let Some(limit) = load.ctx_size {
         plan::check_context(&tests, limit)?;
     }
+    let baseline = baseline(&args, &against::MODELS)?;
     let model = models::resolve(&model_reference(&args, given)?, global)?;
 
     let (mut engine, peaks) = open(&model.path, &load, &args, &tests, global.quiet)?;
@@ -52,6 +65,7 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         return print_profile(&mut engine, tests[0].tokens(), &args, global.quiet);
     }
     let peaks = peaks.expect("measured where tests are run");
+    let roofline = measure::roofline(&load.open, &engine, peaks);
     let machine = Machine::of(engine.decoder().gpu().report());
     let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
     let mut rows = Vec::new();
@@ -61,24 +75,61 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         for (test, samples) in tests.iter().zip(samples) {
             let bytes = engine.decoder().gpu().counters().buffer_bytes;
             let least = row::least(&engine, test);
-            let row = Row::new((&machine, &about), test, samples, least, &peaks, bytes);
+            let foretold = roofline.as_ref();
+            let foretold = foretold.map(|roofline| row::predicted(&engine, roofline, test));
+            let mut row = Row::new((&machine, &about), test, samples, least, &peaks, bytes)
+                .with_prediction(foretold);
+            row.against = baseline.as_ref().map(|baseline| baseline.compare(&row));
             if args.output == Output::Jsonl {
                 print_line(&format::json_line(&row))?;
             }
             rows.push(row);
         }
     }
+    let compared: Vec<(String, &Against)> = rows
+        .iter()
+        .filter_map(|row| Some((row.test.clone(), row.against.as_ref()?)))
+        .collect();
     match args.output {
-        Output::Md => print_line(&format::markdown(&rows))?,
+        Output::Md => print_tables(format::markdown(&rows), baseline.as_ref(), &compared)?,
         Output::Json => print_line(&format::json(&rows))?,
         Output::Csv => print_line(&format::csv(&rows))?,
-        Output::Jsonl => {}
+        Output::Jsonl | Output::Trace => {}
     }
     if !global.quiet {
         let tuned = engine.decoder().tuned();
         say(&machine.footer(&peaks, tuned, args.repetitions));
     }
-    Ok(())
+    check(&args, baseline.as_ref(), &compared)
+}
+
+/// The earlier run that `--against` names.
+fn baseline(args: &BenchArgs, kind: &'static Kind) -> Result<Option<Baseline>, Failure> {
+    let path = args.against.as_deref();
+    path.map(|path| Baseline::read(path, kind)).transpose()
+}
+
+/// Results, and below them what became of them since.
+fn print_tables(
+    results: String,
+    baseline: Option<&Baseline>,
+    compared: &[(String, &Against)],
+) -> Result<(), Failure> {
+    match baseline {
+        Some(baseline) => print_line(&format!("{results}\n{}", baseline.table(compared))),
+        None => print_line(&results),
+    }
+}
+
+fn check(
+    args: &BenchArgs,
+    baseline: Option<&Baseline>,
+    compared: &[(String, &Against)],
+) -> Result<(), Failure> {
+    match baseline.filter(|_| args.check) {
+        Some(baseline) => baseline.check(compared.iter().map(|(_, row)| *row)),
+        None => Ok(()),
+    }
 }
 
 fn model_reference(args: &BenchArgs, given: Given) -> Result<std::ffi::OsString, Failure> {
@@ -160,9 +211,13 @@ fn print_profile(
     );
     let machine = Machine::of(engine.decoder().gpu().report());
     let runs = profile::profile(engine, tokens)?;
-    if args.output == Output::Json {
-        let runs: Vec<_> = runs.iter().map(profile::Profiled::json).collect();
-        return print_line(&json!({ "machine": machine, "runs": runs }).to_string());
+    match args.output {
+        Output::Json => {
+            let runs: Vec<_> = runs.iter().map(profile::Profiled::json).collect();
+            return print_line(&json!({ "machine": machine, "runs": runs }).to_string());
+        }
+        Output::Trace => return print_line(&trace::document(&runs, &machine).to_string()),
+        Output::Md | Output::Jsonl | Output::Csv => {}
     }
     print_line(&runs.map(|run| run.table()).join("\n"))
 }

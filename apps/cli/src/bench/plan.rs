@@ -47,6 +47,7 @@ impl Test {
 
 /// The tests of these arguments: for each depth the prompts, then the generations.
 pub fn tests(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
+    refuse_trace(args)?;
     if args.parallel > 1 {
         return Err(Failure::Usage(format!(
             "--parallel (-np) {}: bench times one sequence at a time so far",
@@ -68,10 +69,25 @@ pub fn tests(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
     Ok(tests)
 }
 
+/// Only a profile has dispatches to show.
+pub fn refuse_trace(args: &BenchArgs) -> Result<(), Failure> {
+    if args.output == Output::Trace {
+        let problem = "--output trace needs --profile";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    Ok(())
+}
+
 /// What `--profile` watches: the first prompt, and a step after it.
 pub fn profiled(args: &BenchArgs) -> Result<Vec<Test>, Failure> {
-    if !matches!(args.output, Output::Md | Output::Json) {
-        let problem = "--profile prints --output md or json";
+    let problem = if !matches!(args.output, Output::Md | Output::Json | Output::Trace) {
+        "--profile prints --output md, json or trace"
+    } else if args.against.is_some() {
+        "--profile and --against: a profile has no samples to compare"
+    } else {
+        ""
+    };
+    if !problem.is_empty() {
         return Err(Failure::Usage(problem.to_owned()));
     }
     let tokens = args.n_prompt.0[0];
@@ -138,7 +154,11 @@ pub mod tests {
 
     #[test]
     fn what_cannot_be_timed_is_refused_by_name() {
-        for (line, part) in [("-np 2", "--parallel"), ("-p 0 -n 0", "--n-gen")] {
+        for (line, part) in [
+            ("-np 2", "--parallel"),
+            ("-p 0 -n 0", "--n-gen"),
+            ("-o trace", "--profile"),
+        ] {
             let failure = tests(&parse(line).unwrap()).unwrap_err();
             assert_eq!(failure.code(), 2);
             assert!(failure.to_string().contains(part), "{failure}");
@@ -166,7 +186,11 @@ pub mod tests {
         let watched = profiled(&parse("--profile -p 16,32").unwrap()).unwrap();
         let names: Vec<String> = watched.iter().map(Test::name).collect();
         assert_eq!(names, ["pp16", "tg1 @ d16"]);
-        for line in ["--profile -p 0", "--profile -o jsonl"] {
+        for line in [
+            "--profile -p 0",
+            "--profile -o jsonl",
+            "--profile --against old.json",
+        ] {
             let failure = profiled(&parse(line).unwrap()).unwrap_err();
             assert_eq!(failure.code(), 2);
             assert!(failure.to_string().contains("--profile"), "{failure}");

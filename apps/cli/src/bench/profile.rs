@@ -13,14 +13,18 @@ use crate::exit::Failure;
 /// A run and what its dispatches took.
 pub struct Profiled {
     /// `prefill` or `decode`.
-    what: &'static str,
-    tokens: usize,
-    depth: usize,
+    pub what: &'static str,
+    pub tokens: usize,
+    pub depth: usize,
+    /// Tokens of a step at most.
+    pub step_tokens: usize,
     /// Steps of a layer that were run: layers times steps.
     layer_steps: usize,
     /// The same run unwatched.
-    wall: Duration,
-    profile: Profile,
+    pub wall: Duration,
+    /// The run that was watched.
+    pub watched: Duration,
+    pub profile: Profile,
 }
 
 /// Profiles a prompt of `tokens` tokens and the step after it, each after one run to warm up and one
@@ -28,32 +32,29 @@ pub struct Profiled {
 pub fn profile(engine: &mut EngineCore, tokens: usize) -> Result<[Profiled; 2], Failure> {
     let prompt = some_tokens(engine, tokens + 1);
     let layers = engine.decoder().config().num_layers;
-    let steps = tokens.div_ceil(engine.decoder().max_batched_tokens());
+    let step_tokens = engine.decoder().max_batched_tokens();
     let mut trial = engine.trial(tokens + 1)?;
     let (prompt, next) = (&prompt[..tokens], &prompt[tokens..]);
-    let (wall, of_prompt) = watched(&mut trial, prompt)?;
-    let prefill = Profiled {
-        what: "prefill",
-        tokens,
-        depth: 0,
-        layer_steps: layers * steps,
-        wall,
-        profile: of_prompt,
+    let mut run = |what, tokens: &[u32]| -> Result<Profiled, Failure> {
+        let depth = trial.len();
+        let (wall, watched, profile) = watched(&mut trial, tokens)?;
+        Ok(Profiled {
+            what,
+            tokens: tokens.len(),
+            depth,
+            step_tokens,
+            layer_steps: layers * tokens.len().div_ceil(step_tokens),
+            wall,
+            watched,
+            profile,
+        })
     };
-    let (wall, of_step) = watched(&mut trial, next)?;
-    let decode = Profiled {
-        what: "decode",
-        tokens: 1,
-        depth: tokens,
-        layer_steps: layers,
-        wall,
-        profile: of_step,
-    };
-    Ok([prefill, decode])
+    Ok([run("prefill", prompt)?, run("decode", next)?])
 }
 
-/// `tokens` to warm up, then unwatched for the time, then profiled; they stay in the context.
-fn watched(trial: &mut Trial, tokens: &[u32]) -> Result<(Duration, Profile), Failure> {
+/// `tokens` to warm up, then unwatched for the time, then profiled, and the time of that; they stay in the
+/// context.
+fn watched(trial: &mut Trial, tokens: &[u32]) -> Result<(Duration, Duration, Profile), Failure> {
     let depth = trial.len();
     trial.feed(tokens)?;
     trial.rewind(depth);
@@ -61,8 +62,9 @@ fn watched(trial: &mut Trial, tokens: &[u32]) -> Result<(Duration, Profile), Fai
     trial.feed(tokens)?;
     let wall = start.elapsed();
     trial.rewind(depth);
+    let start = Instant::now();
     let profile = trial.profile(|trial| trial.feed(tokens).map(drop))?;
-    Ok((wall, profile))
+    Ok((wall, start.elapsed(), profile))
 }
 
 /// Dispatches of a kernel, or of one variant of it.
@@ -94,7 +96,8 @@ impl Profiled {
         kernels
     }
 
-    fn dispatches(&self) -> u64 {
+    /// Dispatches of the run that was watched.
+    pub fn dispatches(&self) -> u64 {
         self.profile.rows().iter().map(|row| row.count).sum()
     }
 
