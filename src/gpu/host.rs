@@ -45,6 +45,24 @@ pub struct Call<'a> {
     pub place: Place,
 }
 
+impl Recorder {
+    /// From here on `interpreter` is asked about each dispatch that has work, and nothing is made ready
+    /// for those that have none; `None` leaves them to whoever computes on this device.
+    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
+        self.interpreter = interpreter.or_else(|| self.gpu().host_interpreter());
+    }
+
+    /// Says where in a step the next dispatches stand, for those who look at them one by one.
+    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
+        self.place = Place { layer, op };
+    }
+
+    /// [`Recorder::at`], in the same layer as before.
+    pub fn at_op(&mut self, op: &'static str) {
+        self.place.op = op;
+    }
+}
+
 impl Call<'_> {
     /// The parameter block.
     ///
@@ -99,7 +117,18 @@ impl Call<'_> {
     /// What the device reports.
     pub fn read(&mut self, name: &str) -> Result<Words> {
         let words = (self.tensor(name).size_bytes() / 4) as usize;
-        self.read_ranges(name, std::slice::from_ref(&(0..words)))
+        self.read_range(name, 0..words)
+    }
+
+    /// [`Call::read_ranges`] of one.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// When it leaves the tensor.
+    pub fn read_range(&mut self, name: &str, range: Range<usize>) -> Result<Words> {
+        self.read_ranges(name, std::slice::from_ref(&range))
     }
 
     /// The words of `ranges` of the tensor bound under `name`, one range after another; a single one in

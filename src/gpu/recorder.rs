@@ -54,8 +54,8 @@ pub struct Recorder {
     failed: Option<Error>,
     pub(super) profiler: Option<Profiler>,
     mode: Mode,
-    interpreter: Option<Box<dyn Interpreter>>,
-    place: Place,
+    pub(super) interpreter: Option<Box<dyn Interpreter>>,
+    pub(super) place: Place,
 }
 
 impl Recorder {
@@ -123,22 +123,6 @@ impl Recorder {
     pub fn end_rehearsal(&mut self) -> Result<()> {
         self.mode = Mode::Record;
         self.submit()
-    }
-
-    /// From here on `interpreter` is asked about each dispatch that has work, and nothing is made ready
-    /// for those that have none; `None` leaves them to whoever computes on this device.
-    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
-        self.interpreter = interpreter.or_else(|| self.gpu.host_interpreter());
-    }
-
-    /// Says where in a step the next dispatches stand, for those who look at them one by one.
-    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
-        self.place = Place { layer, op };
-    }
-
-    /// [`Recorder::at`], in the same layer as before.
-    pub fn at_op(&mut self, op: &'static str) {
-        self.place.op = op;
     }
 
     fn only_notes(&self) -> bool {

@@ -123,7 +123,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let (rows_at, num_heads) = (p.rows_at as usize, p.num_heads as usize);
     let (head_words, width) = (head_dim + 4, num_heads * head_dim);
     let words = rows_at..rows_at + p.num_rows as usize * MergeRow::WORDS;
-    let words = call.read_ranges("step_meta", &[words])?;
+    let words = call.read_range("step_meta", words)?;
     let rows = words
         .chunks_exact(MergeRow::WORDS)
         .map(MergeRow::from_words);

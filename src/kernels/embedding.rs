@@ -6,6 +6,7 @@ use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::distinct;
 use super::pack::records;
 use super::tuning::Tuning;
+use super::twin::endings::Exact;
 use super::twin::matmul::floats;
 use super::twin::packed::Packed;
 use super::twin::runs::{Run, joined};
@@ -122,7 +123,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: EmbeddingParams = call.params();
     let (ids_at, columns) = (p.ids_at as usize, p.columns as usize);
     let groups = columns.div_ceil(GROUP);
-    let ids = call.read_ranges("ids", &[ids_at..ids_at + p.num_tokens as usize])?;
+    let ids = call.read_range("ids", ids_at..ids_at + p.num_tokens as usize)?;
     let rows = ids.iter().map(|id| id.wrapping_sub(p.first_row)); // as in the shader
     let rows: Vec<(usize, usize)> = rows
         .enumerate()
@@ -131,7 +132,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         .collect();
     let block = |&(_, row): &(usize, usize)| row / BLOCK_ROWS..row / BLOCK_ROWS + 1;
     let packed = Packed::read(call, &rows.iter().map(block).collect::<Vec<_>>(), groups)?;
-    let gamma = floats(&call.read_ranges("gamma", &[0..columns])?);
+    let gamma = floats(&call.read_range("gamma", 0..columns)?);
     let mut four = vec![0.0; BLOCK_ROWS * groups * GROUP];
     let mut written: Vec<Run<f32>> = Vec::new();
     for (block, (token, row)) in rows.into_iter().enumerate() {
@@ -285,7 +286,7 @@ pub(super) fn case(
 }
 
 /// Rows times the weight of a norm, and the sums of squares of their records, with bounds.
-fn normed(rows: &[f32], gamma: &[f32]) -> (Vec<(f64, f64)>, Vec<(f64, f64)>) {
+fn normed(rows: &[f32], gamma: &[f32]) -> (Vec<Exact>, Vec<Exact>) {
     let exact = |(i, &v): (usize, &f32)| {
         let product = f64::from(v) * f64::from(gamma[i % gamma.len()]);
         (product, U * product.abs())

@@ -74,7 +74,7 @@ pub fn record(
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: GatherRowsParams = call.params();
     let (columns, rows_at) = (p.columns as usize, p.rows_at as usize);
-    let rows = call.read_ranges("rows", &[rows_at..rows_at + p.num_rows as usize])?;
+    let rows = call.read_range("rows", rows_at..rows_at + p.num_rows as usize)?;
     let ranges: Vec<_> = rows
         .iter()
         .map(|&row| row as usize * columns..(row as usize + 1) * columns)

@@ -122,7 +122,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let (tokens, groups) = (p.num_tokens as usize, p.num_groups as usize);
     let activations = Activations::F32;
     let words = tokens * groups * activations.record_words();
-    let words = call.read_ranges("x", &[0..words])?;
+    let words = call.read_range("x", 0..words)?;
     let columns = groups * GROUP;
     let x = activations.unpack(&words, columns);
     let factors = match call.has_part(NORM_RMS.name) {

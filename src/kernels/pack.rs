@@ -64,7 +64,7 @@ fn variant(tuning: &Tuning) -> Variant {
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: PackParams = call.params();
     let (num_tokens, columns) = (p.num_tokens as usize, p.columns as usize);
-    let words = call.read_ranges("x", &[0..num_tokens * columns])?;
+    let words = call.read_range("x", 0..num_tokens * columns)?;
     let exact = words.iter().map(|&w| (f64::from(f32::from_bits(w)), 0.0));
     let activations = Activations::stored_by(call);
     Ok(vec![activations.piece(

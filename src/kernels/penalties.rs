@@ -145,7 +145,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let (rows_at, vocab_size) = (p.rows_at as usize, p.vocab_size as usize);
     let num_rows = call.workgroups[1] as usize;
     let headers = rows_at..rows_at + num_rows * ROW_WORDS;
-    let headers = call.read_ranges("rows", &[headers])?;
+    let headers = call.read_range("rows", headers)?;
     let entries = headers.chunks_exact(ROW_WORDS).map(|words| {
         let first = words[0] as usize;
         first..first + words[1] as usize * ENTRY_WORDS

@@ -83,7 +83,7 @@ fn variant() -> Variant {
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: ProbeDot4Params = call.params();
-    let x = call.read_ranges("x", &[0..8 * p.num_invocations as usize])?;
+    let x = call.read_range("x", 0..8 * p.num_invocations as usize)?;
     Ok(vec![Piece::exact("y", 0, reference(&x, p.rounds as usize))])
 }
 

@@ -78,7 +78,7 @@ fn variant() -> Variant {
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: ProbeFmaParams = call.params();
-    let x = call.read_ranges("x", &[0..4 * p.num_invocations as usize])?;
+    let x = call.read_range("x", 0..4 * p.num_invocations as usize)?;
     let exact = reference(&floats(&x), p.rounds as usize).into_iter();
     let exact = exact.map(|value| (value, BOUND)).collect();
     Ok(vec![Piece::f32("y", 0, exact)])

@@ -131,7 +131,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         false => Walk::Chunks,
     };
     let stream = Stream::new(walk, number("CHUNK"), number("WG"));
-    let x = call.read_ranges("x", &[0..4 * p.num_vecs as usize])?;
+    let x = call.read_range("x", 0..4 * p.num_vecs as usize)?;
     Ok(vec![Piece::exact("y", 0, reference(&x, stream))])
 }
 

@@ -149,11 +149,11 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let (tokens, head_dim) = (p.num_tokens as usize, p.head_dim as usize);
     let (num_heads, num_kv_heads) = (p.num_heads as usize, p.num_kv_heads as usize);
     let (slots_at, rope_at) = (p.slots_at as usize, p.rope_at as usize);
-    let slots = call.read_ranges("step_meta", &[slots_at..slots_at + tokens])?;
-    let angles = call.read_ranges("step_meta", &[rope_at..rope_at + tokens * head_dim])?;
+    let slots = call.read_range("step_meta", slots_at..slots_at + tokens)?;
+    let angles = call.read_range("step_meta", rope_at..rope_at + tokens * head_dim)?;
     let angles = angle_pairs(&angles);
     let all_heads = num_heads + 2 * num_kv_heads;
-    let qkv = floats(&call.read_ranges("qkv", &[0..tokens * all_heads * head_dim])?);
+    let qkv = floats(&call.read_range("qkv", 0..tokens * all_heads * head_dim)?);
     let slab = Slab {
         format: KvFormat::of_variant(&call.variant),
         first_page: p.first_page,

@@ -130,9 +130,9 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let (rows_at, vocab_size) = (p.rows_at as usize, p.vocab_size as usize);
     let num_rows = call.workgroups[0] as usize;
     let words = rows_at..rows_at + num_rows * ROW_WORDS;
-    let rows = call.read_ranges("rows", &[words])?;
+    let rows = call.read_range("rows", words)?;
     let rows: Vec<Row> = rows.chunks_exact(ROW_WORDS).map(Row::from_words).collect();
-    let logits = floats(&call.read_ranges("logits", &[0..num_rows * vocab_size])?);
+    let logits = floats(&call.read_range("logits", 0..num_rows * vocab_size)?);
     let draws = logits.chunks(vocab_size).zip(&rows);
     let ids = draws.map(|(logits, row)| draw(logits, row)).collect();
     let judge = move |bytes: &[u8]| check_all(&logits, &rows, bytes);

@@ -114,7 +114,7 @@ pub fn draw(logits: &[f32], row: &Row) -> u32 {
         return greedy;
     }
     let scaled = scaled(logits, row);
-    let drawn = best(&allowed(logits, row, 0.0), &scores(&scaled, row));
+    let drawn = best(&allowed(logits, row, 0.0), scores(&scaled, row));
     drawn.map_or(greedy, |id| id as u32)
 }
 

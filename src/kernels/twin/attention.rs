@@ -40,7 +40,7 @@ pub(crate) fn pieces(
     let end = items.iter().map(|w| w.token0() + w.tokens()).max();
     let width = num_heads * head_dim;
     let q = first * width..end.unwrap_or(0) * width;
-    let q = floats(&call.read_ranges("q", &[q])?);
+    let q = floats(&call.read_range("q", q)?);
 
     let scale = f64::from(p.scale_log2e) / LOG2_E;
     let group = num_heads / num_kv_heads;
@@ -111,7 +111,7 @@ impl Walk {
     fn all(call: &mut Call<'_>, p: &AttentionParams) -> Result<Vec<Walk>> {
         let at = p.items_at as usize;
         let words = at..at + p.num_items as usize * Item::WORDS;
-        let words = call.read_ranges("step_meta", &[words])?;
+        let words = call.read_range("step_meta", words)?;
         let items = words.chunks_exact(Item::WORDS).map(Item::from_words);
         let mut all: Vec<Walk> = items.map(Walk::new).collect();
         let table = |walk: &Walk| {

@@ -24,7 +24,7 @@ impl Slab {
     }
 
     /// Elements that a word has.
-    fn to_word(&self) -> usize {
+    fn word_elements(&self) -> usize {
         4 / self.format.dtype().bytes() as usize
     }
 
@@ -43,7 +43,8 @@ impl Slab {
 
     /// What is written to `tensor`, by places in elements.
     pub fn pieces(&self, tensor: &'static str, written: Vec<Run<Exact>>) -> Vec<Piece> {
-        let piece = |(at, exact)| Piece::stored(tensor, at / self.to_word(), self.format, exact);
+        let piece =
+            |(at, exact)| Piece::stored(tensor, at / self.word_elements(), self.format, exact);
         joined(written).into_iter().map(piece).collect()
     }
 }
@@ -69,7 +70,7 @@ impl SomePages {
         pages: impl Iterator<Item = u32>,
     ) -> Result<SomePages> {
         let pages: BTreeSet<u32> = pages.map(|page| slab.in_slab(page)).collect();
-        let words = slab.page_elements() / slab.to_word();
+        let words = slab.page_elements() / slab.word_elements();
         let ranges = runs::ranges(pages.iter().map(|&page| page as usize), words);
         let [keys, values] = ["k", "v"].map(|name| -> Result<Vec<f32>> {
             let words = call.read_ranges(name, &ranges)?;

@@ -28,7 +28,7 @@ pub(crate) fn canonical(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece
         norm: kind.has_norm().then_some(Norm { eps: shard.p.eps }),
     };
     let words = shard.tokens * shard.groups * activations.record_words();
-    let words = call.read_ranges("x", &[0..words])?;
+    let words = call.read_range("x", 0..words)?;
     let x = activations.unpack(&words, shard.groups * GROUP);
     let packed = shard.weights(call)?;
     let sums = shard.sums(&packed, &x, effort);
@@ -43,7 +43,7 @@ pub(crate) fn coop(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece>> {
     let kind = Kind::of_variant(&call.variant);
     let columns = shard.groups * GROUP;
     let words = halve::dims(shard.tokens, columns).iter().product();
-    let words = call.read_ranges("x", &[0..words])?;
+    let words = call.read_range("x", 0..words)?;
     let (x, factors) = halve::unpack(&words, columns);
     let packed = shard.weights(call)?;
     let sums = shard.sums(&packed, &x, effort);
@@ -175,7 +175,7 @@ impl Shard {
         };
         let ranges: Vec<_> = (0..self.tokens).map(row).collect();
         let before = floats(&call.read_ranges("hidden", &ranges)?);
-        let gamma = floats(&call.read_ranges("gamma", &[first..first + rows])?);
+        let gamma = floats(&call.read_range("gamma", first..first + rows)?);
         let Residual {
             hidden,
             normed,
@@ -193,9 +193,9 @@ impl Shard {
         let head_dim = p.head_dim as usize;
         let (num_heads, num_kv_heads) = (p.num_heads as usize, p.num_kv_heads as usize);
         let slots = slots_at..slots_at + self.tokens;
-        let slots = call.read_ranges("step_meta", &[slots])?;
+        let slots = call.read_range("step_meta", slots)?;
         let angles = rope_at..rope_at + self.tokens * head_dim;
-        let angles = angle_pairs(&call.read_ranges("step_meta", &[angles])?);
+        let angles = angle_pairs(&call.read_range("step_meta", angles)?);
         let slab = Slab {
             format,
             first_page: 0,
