@@ -22,6 +22,7 @@ pub mod roofline;
 mod room;
 pub mod rope;
 mod scratch;
+pub mod self_check;
 pub mod shapes;
 pub mod step;
 pub mod submits;

@@ -13,6 +13,7 @@ use nelumbo::model::MemoryLimit;
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::compare::args::CompareArgs;
+use crate::doctor::DoctorArgs;
 use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
@@ -96,6 +97,8 @@ pub enum Command {
         #[command(flatten)]
         backend: BackendArgs,
     },
+    /// Tell whether each adapter is used, why not, and whether it computes the right thing
+    Doctor(DoctorArgs),
     /// Download a model
     Pull {
         /// NAME[:TAG], USER/REPO[:QUANT|FILE][@REVISION] of the hub (also with hf: in front),
@@ -321,6 +324,10 @@ pub struct DeviceArgs {
     /// the defaults, and f32 activations for auto
     #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE")]
     pub autotune: Switch,
+    /// Compare the kernels that the model needs with the CPU's results, once for each adapter, driver and
+    /// shape, and work around those that are wrong
+    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_SELF_CHECK")]
+    pub self_check: Switch,
     /// How keys are held in the cache [also: -ctk]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_K")]
@@ -398,7 +405,9 @@ pub enum NumericsMode {
 /// Whether something is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
+    #[value(alias = "1")]
     On,
+    #[value(alias = "0")]
     Off,
 }
 

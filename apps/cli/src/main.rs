@@ -9,6 +9,7 @@ mod compare;
 mod config;
 mod date;
 mod devices;
+mod doctor;
 mod exit;
 mod generate;
 mod inspect;
@@ -143,6 +144,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
+        Command::Doctor(args) => doctor::doctor(&args, global),
         Command::Pull { reference, force } => models::pull(&reference, force, global),
         Command::Rm(args) => models::rm::rm(&args, global),
         Command::Ls { json } => models::ls::ls(json, global),

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::gpu::{Call, Interpreter, Variant};
 use crate::kernels;
 use crate::kernels::twin::{Watch, Watched};
+use crate::model::Numerics;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -119,17 +120,22 @@ pub fn watch_steps(
     Ok(watching)
 }
 
-/// Kernels that no dispatch was of, but for those that only measure.
+/// Kernels that only the fast mode leads to.
+const FAST: [&str; 3] = ["attention_coop", "halve", "matmul_coop"];
+
+/// Kernels that no dispatch was of, but for those that only measure, and those of another mode.
 fn watch_others(
     engine: &mut EngineCore,
     watching: &mut Watching,
     progress: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let gpu = Arc::clone(engine.decoder().gpu());
+    let canonical = engine.decoder().numerics() == Numerics::Canonical;
     let seen: HashSet<&str> = watching.variants.iter().map(|v| v.kernel.name).collect();
     for entry in kernels::ALL {
         let name = entry.kernel.name;
-        if seen.contains(name) || name.starts_with("probe_") {
+        let is_of_another_mode = canonical && FAST.contains(&name);
+        if seen.contains(name) || name.starts_with("probe_") || is_of_another_mode {
             continue;
         }
         progress(&format!("cases of {name}"));

@@ -55,7 +55,7 @@ fn try_examine(
     }
     progress("layers and logits");
     let found = Found::of(&mut engine, task.expected)?;
-    let off = outcome::judge(&found, &figures.activations);
+    let off = outcome::judge(&found, &figures.activations, &figures.numerics);
     tell(&mut figures, found);
     outcome.figures = Some(figures.clone());
     if let (Some(_), Verdict::Right) = (&off, outcome.verdict) {
