@@ -4,6 +4,8 @@
 mod common;
 
 use common::{answer, argmax, gpu, model_path, request};
+use nelumbo::engine::perplexity::base::{Row, put_row, row_bytes};
+use nelumbo::engine::perplexity::{Divergence, LogSoftmax, Perplexity, Scored, Windows};
 use nelumbo::engine::{EngineCore, FinishReason, Sampling};
 use nelumbo::formats;
 use nelumbo::gpu::OpenOptions;
@@ -20,7 +22,7 @@ use std::path::Path;
 const CLEAR_GAP: f32 = 0.7;
 /// Tokens of a window, and how many windows are scored here.
 const WINDOW: usize = 512;
-const WINDOWS: usize = 5;
+const WINDOWS: usize = 3;
 
 #[derive(Deserialize)]
 struct Golden<P> {
@@ -53,7 +55,7 @@ struct Int8Results {
 }
 
 #[derive(Deserialize)]
-struct Perplexity {
+struct Perplexities {
     /// With f16 weights, with INT8 weights: mean over a window's 511 predictions.
     per_window_nll: Vec<(f64, f64)>,
 }
@@ -185,64 +187,99 @@ fn int8_logits(activations: Activations, allowed: f32) {
 }
 
 #[test]
-fn int8_perplexity_is_that_of_the_other_implementation() {
-    perplexity(Activations::F32, 0.005);
+fn f16_perplexity_is_that_of_the_other_implementation() {
+    perplexity("f16", Activations::F32, 0, 0.001);
 }
 
 #[test]
-fn int8_activations_lose_next_to_no_perplexity() {
-    perplexity(Activations::Q8, 0.01);
+fn int8_perplexity_is_that_of_the_other_implementation() {
+    perplexity("q8", Activations::F32, 1, 0.001);
 }
 
-fn perplexity(activations: Activations, allowed: f64) {
-    let Some((mut engine, texts)) = load("q8", activations) else {
+/// Window by window, and over all. The whole text, of which the fixture is the beginning, takes
+/// minutes. `column` is that of the stored values.
+fn perplexity(weights: &str, activations: Activations, column: usize, allowed: f64) {
+    let Some((mut engine, texts)) = load(weights, activations) else {
         return;
     };
-    // the whole text, of which the fixture is the beginning, takes minutes
-    let whole = std::env::var_os("NELUMBO_PERPLEXITY_TEXT");
-    let whole = whole.map(|path| std::fs::read_to_string(path).unwrap());
-    let fixture = include_str!("fixtures/golden/perplexity-text.txt");
-    let text = whole.as_deref().unwrap_or(fixture);
     let json = include_str!("fixtures/golden/perplexity-smollm2.json");
-    let stored: Perplexity = serde_json::from_str(json).unwrap();
-    let tokens = texts.tokenizer.encode_plain(text).unwrap();
-    let windows = if whole.is_some() {
-        stored.per_window_nll.len()
-    } else {
-        WINDOWS
-    };
-    // the text is cut after these: what the last of its tokens are does not count
-    assert!(tokens.len() > windows * WINDOW, "{} tokens", tokens.len());
-    let (mut ours, mut expected) = (0.0, 0.0);
-    for (i, window) in tokens.chunks(WINDOW).take(windows).enumerate() {
-        let mut nll = 0.0;
-        let chunk = engine.decoder().max_batched_tokens();
-        engine
-            .evaluate(&window[..WINDOW - 1], chunk, 0, |position, logits| {
-                nll += surprise(logits, window[position + 1]);
-            })
-            .unwrap();
-        let nll = nll / (WINDOW - 1) as f64;
-        println!(
-            "window {i}: {nll:.6}, stored {:.6}",
-            stored.per_window_nll[i].1
-        );
-        ours += nll / windows as f64;
-        expected += stored.per_window_nll[i].1 / windows as f64;
+    let stored: Perplexities = serde_json::from_str(json).unwrap();
+    let stored: Vec<f64> = stored
+        .per_window_nll
+        .iter()
+        .map(|row| [row.0, row.1][column])
+        .collect();
+    let windows = windows(&texts, stored.len());
+    let mut all = Perplexity::default();
+    for (i, stored) in stored.iter().enumerate().take(windows.count()) {
+        score(&mut engine, &windows.window(i), |soft, logits, target| {
+            all.add(soft.logprob(logits[target as usize]));
+        });
+        all.end_window();
+        let ours = all.windows()[i];
+        println!("window {i}: {ours:.6}, stored {stored:.6}");
+        assert!((ours - stored).abs() <= 5.0 * allowed, "window {i}: {ours}");
     }
-    let (ours, expected) = (f64::exp(ours), f64::exp(expected));
-    let apart = (ours / expected - 1.0).abs();
+    let expected = stored[..windows.count()].iter().sum::<f64>() / windows.count() as f64;
+    let apart = (all.ppl() / expected.exp() - 1.0).abs();
     println!(
-        "{} activations: perplexity {ours:.4}, stored {expected:.4}, {:.4} % apart",
-        activations.name(),
+        "{weights} weights: perplexity {:.4} ± {:.4}, stored {:.4}, {:.4} % apart",
+        all.ppl(),
+        all.ppl_error(),
+        expected.exp(),
         100.0 * apart,
     );
     assert!(apart <= allowed);
 }
 
-/// The negative log-likelihood of `token`.
-fn surprise(logits: &[f32], token: u32) -> f64 {
-    let max = logits.iter().copied().fold(f32::MIN, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    sum.ln() + f64::from(max) - f64::from(logits[token as usize])
+#[test]
+fn int8_weights_and_activations_lose_next_to_nothing() {
+    let Some((mut engine, texts)) = load("f16", Activations::F32) else {
+        return;
+    };
+    let window = windows(&texts, 1).window(0);
+    let mut base = Vec::new();
+    score(&mut engine, &window, |soft, logits, target| {
+        put_row(&mut base, soft, logits, target);
+    });
+    let vocab_size = engine.decoder().config().vocab_size;
+    let Some((mut engine, _)) = load("q8", Activations::Q8) else {
+        return;
+    };
+    let mut rows = base.chunks(row_bytes(vocab_size));
+    let mut divergence = Divergence::default();
+    score(&mut engine, &window, |soft, logits, target| {
+        let row = Row::parse(rows.next().unwrap(), vocab_size).unwrap();
+        divergence.add(&row, soft, logits, target);
+    });
+    assert!(rows.next().is_none());
+    let summary = divergence.summary();
+    println!("q8 weights and activations: {summary:?}");
+    assert!(summary.mean_kl > 1e-5 && summary.mean_kl <= 0.01);
+    assert!(summary.kl_median <= summary.mean_kl && summary.top1_agree >= 0.9);
+    assert!((summary.ratio - 1.0).abs() <= 0.01);
+}
+
+/// The first of the stored windows: a few, or all of the text that `NELUMBO_PERPLEXITY_TEXT` names.
+fn windows(texts: &Texts, stored: usize) -> Windows {
+    let whole = std::env::var_os("NELUMBO_PERPLEXITY_TEXT");
+    let whole = whole.map(|path| std::fs::read_to_string(path).unwrap());
+    let fixture = include_str!("fixtures/golden/perplexity-text.txt");
+    let text = whole.as_deref().unwrap_or(fixture);
+    let tokens = texts.tokenizer.encode_plain(text).unwrap();
+    let mut windows = Windows::new(tokens, WINDOW, Scored::All, None).unwrap();
+    let count = if whole.is_some() { stored } else { WINDOWS };
+    // the text is cut after these: what the last of its tokens are does not count
+    windows.take(count.min(stored)).unwrap();
+    windows
+}
+
+/// Calls `each` for every prediction of a window.
+fn score(engine: &mut EngineCore, window: &[u32], mut each: impl FnMut(&LogSoftmax, &[f32], u32)) {
+    engine
+        .score(window, 0, |logits, target| {
+            each(&LogSoftmax::of(logits)?, logits, target);
+            Ok(())
+        })
+        .unwrap();
 }

@@ -16,6 +16,7 @@ mod options;
 pub mod pace;
 pub mod pacer;
 mod page_map;
+pub mod perplexity;
 pub mod plan;
 mod recovery;
 pub mod request;

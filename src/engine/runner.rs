@@ -257,6 +257,7 @@ fn draw(
 ) {
     let (logits, meta) = (decoder.logits().clone(), decoder.meta().clone());
     let rec = decoder.recorder();
+    rec.at(None, "draw");
     if let Some((penalties_at, rows)) = &plan.penalties {
         penalties::record(rec, &logits, &meta, *penalties_at, rows);
     }

@@ -72,7 +72,7 @@ macro_rules! params {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident : $kind:ident),+ $(,)? }) => {
         $(#[$meta])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, bytemuck::NoUninit)]
+        #[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
         pub struct $name { $($(#[$field_meta])* pub $field: $kind),+ }
         impl $crate::gpu::Params for $name {
             const FIELDS: &'static [(&'static str, &'static str)] = &[$((stringify!($field), stringify!($kind))),+];

@@ -18,6 +18,7 @@
 //! | [`kept_file`] | small results that are kept beside it |
 //! | [`profile`], `profiler` | where a step's time goes, by kernel; how that is found out |
 //! | [`recorder`] | dispatches in order, one submit |
+//! | [`host`] | a dispatch as the host sees it, for those who run or check it there |
 //!
 //! A step of the engine is: `Recorder::dispatch` some hundred times, [`Recorder::submit`] once,
 //! [`Readback::wait`] for a few token ids.
@@ -29,6 +30,7 @@ mod counters;
 pub mod device;
 mod enumerate;
 mod fault;
+pub mod host;
 pub mod kept_file;
 pub mod kernel;
 mod memory;
@@ -46,6 +48,7 @@ pub use cache_file::PipelineFolder;
 pub use caps::{Caps, Coop};
 pub use counters::Counters;
 pub use device::Gpu;
+pub use host::{Call, Interpreter, Place};
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
 pub use options::OpenOptions;

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
+use crate::gpu::host::{Call, Interpreter, Place};
 use crate::gpu::kernel::{Params, Variant};
 use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
 use crate::gpu::profiler::Profiler;
@@ -55,6 +56,8 @@ pub struct Recorder {
     failed: Option<Error>,
     pub(super) profiler: Option<Profiler>,
     mode: Mode,
+    interpreter: Option<Box<dyn Interpreter>>,
+    place: Place,
 }
 
 impl Recorder {
@@ -79,6 +82,8 @@ impl Recorder {
             failed: None,
             profiler,
             mode: Mode::Record,
+            interpreter: None,
+            place: Place::default(),
         })
     }
 
@@ -119,6 +124,21 @@ impl Recorder {
     pub fn end_rehearsal(&mut self) -> Result<()> {
         self.mode = Mode::Record;
         self.submit()
+    }
+
+    /// From here on `interpreter` is asked about each dispatch that has work; `None` records them.
+    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
+        self.interpreter = interpreter;
+    }
+
+    /// Says where in a step the next dispatches stand, for those who look at them one by one.
+    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
+        self.place = Place { layer, op };
+    }
+
+    /// [`Recorder::at`], in the same layer as before.
+    pub fn at_op(&mut self, op: &'static str) {
+        self.place.op = op;
     }
 
     fn only_notes(&self) -> bool {
@@ -165,6 +185,35 @@ impl Recorder {
             }
             return;
         }
+        let params = bytemuck::bytes_of(&params);
+        let asked = matches!(self.mode, Mode::Record) && !workgroups.contains(&0);
+        if let Some(mut interpreter) = self.interpreter.take_if(|_| asked) {
+            let place = self.place;
+            let done = interpreter.dispatch(&mut Call {
+                rec: self,
+                tensors,
+                params,
+                variant: *variant,
+                workgroups,
+                place,
+            });
+            self.interpreter = Some(interpreter);
+            if let Err(error) = done {
+                self.failed.get_or_insert(error);
+            }
+            return;
+        }
+        self.record(variant, tensors, params, workgroups);
+    }
+
+    /// Records a dispatch that nobody else takes care of; `params` are the bytes of its block.
+    pub(super) fn record(
+        &mut self,
+        variant: &Variant,
+        tensors: &[(&str, &Tensor)],
+        params: &[u8],
+        workgroups: [u32; 3],
+    ) {
         let rehearsed = matches!(self.mode, Mode::Rehearse);
         let pipeline = match self.gpu.pipeline(variant) {
             Ok(pipeline) => pipeline,
@@ -184,7 +233,7 @@ impl Recorder {
             "{variant}: {workgroups:?} workgroups"
         );
         assert_eq!(
-            size_of::<P>(),
+            params.len(),
             pipeline.params_bytes as usize,
             "{variant}: size of params"
         );
@@ -209,7 +258,7 @@ impl Recorder {
             offset < (RING_SLOTS * PARAMS_BYTES as usize) as u32,
             "over {RING_SLOTS} dispatches in one submit"
         );
-        self.params.extend_from_slice(bytemuck::bytes_of(&params));
+        self.params.extend_from_slice(params);
         self.params
             .resize(offset as usize + PARAMS_BYTES as usize, 0);
 

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
 use crate::gpu::tensor::{Buffer, Tensor};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -86,6 +87,43 @@ impl Gpu {
         readback.copy(&mut encoder, tensor);
         self.queue.submit([encoder.finish()]);
         readback.wait(self, <[u8]>::to_vec)
+    }
+
+    /// The words of `ranges` of a tensor, one range after another, in one go. Not for steps either.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// When a range leaves the tensor.
+    pub fn download_words(&self, tensor: &Tensor, ranges: &[Range<usize>]) -> Result<Vec<u32>> {
+        let words: usize = ranges.iter().map(Range::len).sum();
+        if words == 0 {
+            return Ok(Vec::new());
+        }
+        let readback = Readback::new(self, 4 * words as u64)?;
+        let mut encoder = self
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut at = 0;
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            assert!(
+                4 * range.end as u64 <= tensor.bytes,
+                "words {range:?} of {} bytes",
+                tensor.bytes
+            );
+            let bytes = 4 * range.len() as u64;
+            encoder.copy_buffer_to_buffer(
+                &tensor.buffer.raw,
+                tensor.offset + 4 * range.start as u64,
+                &readback.buffer.raw,
+                at,
+                bytes,
+            );
+            at += bytes;
+        }
+        self.queue.submit([encoder.finish()]);
+        readback.wait(self, bytemuck::pod_collect_to_vec)
     }
 
     /// [`Gpu::download`] for elements of four bytes.

@@ -3,7 +3,9 @@
 //! Two dispatches: many workgroups reduce slices of a row, then one workgroup a row's candidates.
 
 use super::case::{Case, CaseTensor, Data};
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -88,6 +90,36 @@ pub fn record(
         ArgmaxParams { width: slices },
         [1, num_rows as u32, 1],
     );
+}
+
+/// What a dispatch writes: candidates of each slice, or ids.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    let width = call.params::<ArgmaxParams>().width as usize;
+    let [slices, rows, _] = call.workgroups.map(|n| n as usize);
+    let mut words = Vec::new();
+    if call.has_part(LOGITS.name) {
+        let x = call.read_ranges("x", &[0..rows * width])?;
+        let logits: Vec<f32> = x.iter().map(|&w| f32::from_bits(w)).collect();
+        for row in logits.chunks(width) {
+            for (slice, values) in row.chunks(SLICE).enumerate() {
+                let best = reference(values);
+                let id = (slice * SLICE) as u32 + best;
+                words.extend([order_key(values[best as usize]), id]);
+            }
+        }
+        assert_eq!(words.len(), 2 * rows * slices, "candidates");
+    } else {
+        let x = call.read_ranges("x", &[0..2 * rows * width])?;
+        for row in x.chunks(2 * width) {
+            // keys ascend with the logits, and of equal ones the first slice has the lowest id
+            let best = row.chunks(2).reduce(|a, b| if b[0] > a[0] { b } else { a });
+            words.push(best.expect("a candidate")[1]);
+        }
+    }
+    Ok(vec![Piece::exact("y", 0, words)])
 }
 
 /// Both stages.

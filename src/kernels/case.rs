@@ -345,32 +345,47 @@ impl CaseTensor {
     fn judge(&self, body: &[u8]) -> Result<(), String> {
         match &self.expect {
             Expect::Unchanged => same_bytes(body, self.init.as_deref().unwrap_or(&[])),
-            Expect::Bytes(expected) => same_bytes(body, expected),
-            Expect::Judge(judge) => judge(body),
-            Expect::F32 { values, bound } => {
-                let found: Vec<f32> = bytemuck::pod_collect_to_vec(body);
-                let wrong = |i: usize| {
-                    let distance = (f64::from(found[i]) - values[i]).abs();
-                    found[i].to_bits() == POISON || distance.is_nan() || distance > bound[i]
-                };
-                let count = (0..values.len()).filter(|&i| wrong(i)).count();
-                let Some(i) = (0..values.len()).find(|&i| wrong(i)) else {
-                    return Ok(());
-                };
-                let what = if found[i].to_bits() == POISON {
-                    "never written".to_owned()
-                } else {
-                    format!("is {:e}", found[i])
-                };
-                Err(format!(
-                    "element {i} {what}, expected {:e} +- {:e} ({count} of {} wrong)",
-                    values[i],
-                    bound[i],
-                    values.len()
-                ))
-            }
+            expect => expect.judge(body),
         }
     }
+}
+
+impl Expect {
+    /// Says what is wrong with a tensor's bytes, if anything is.
+    ///
+    /// # Panics
+    /// For [`Expect::Unchanged`], which does not know what there was.
+    pub fn judge(&self, body: &[u8]) -> Result<(), String> {
+        match self {
+            Expect::Unchanged => panic!("who judges an input has to know what it held"),
+            Expect::Bytes(expected) => same_bytes(body, expected),
+            Expect::Judge(judge) => judge(body),
+            Expect::F32 { values, bound } => judge_floats(body, values, bound),
+        }
+    }
+}
+
+fn judge_floats(body: &[u8], values: &[f64], bound: &[f64]) -> Result<(), String> {
+    let found: Vec<f32> = bytemuck::pod_collect_to_vec(body);
+    let wrong = |i: usize| {
+        let distance = (f64::from(found[i]) - values[i]).abs();
+        found[i].to_bits() == POISON || distance.is_nan() || distance > bound[i]
+    };
+    let count = (0..values.len()).filter(|&i| wrong(i)).count();
+    let Some(i) = (0..values.len()).find(|&i| wrong(i)) else {
+        return Ok(());
+    };
+    let what = if found[i].to_bits() == POISON {
+        "never written".to_owned()
+    } else {
+        format!("is {:e}", found[i])
+    };
+    Err(format!(
+        "element {i} {what}, expected {:e} +- {:e} ({count} of {} wrong)",
+        values[i],
+        bound[i],
+        values.len()
+    ))
 }
 
 fn same_bytes(found: &[u8], expected: &[u8]) -> Result<(), String> {

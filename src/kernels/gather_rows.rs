@@ -1,8 +1,10 @@
 //! Rows of words by number: `y[r, :] = x[rows[r], :]`. The head only sees rows that are sampled.
 
 use super::case::{Case, CaseTensor, Data};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -63,6 +65,22 @@ pub fn record(
         },
         grid((num_rows * columns / 4).div_ceil(WG)),
     );
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    let p: GatherRowsParams = call.params();
+    let (columns, rows_at) = (p.columns as usize, p.rows_at as usize);
+    let rows = call.read_ranges("rows", &[rows_at..rows_at + p.num_rows as usize])?;
+    let ranges: Vec<_> = rows
+        .iter()
+        .map(|&row| row as usize * columns..(row as usize + 1) * columns)
+        .collect();
+    let words = call.read_ranges("x", &ranges)?;
+    Ok(vec![Piece::exact("y", 0, words)])
 }
 
 /// There is only one.

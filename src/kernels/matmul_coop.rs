@@ -9,7 +9,9 @@ use super::case::Case;
 use super::matmul::{MatmulParams, describe, dispatch};
 use super::matmul_coop_cases;
 use super::matmul_output::{Kind, Out};
-use crate::gpu::{Coop, Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{self, Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Coop, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kernels::halve;
 use crate::kv::KvFormat;
 use crate::quant::{FORMATS, Format, Weights};
@@ -88,6 +90,14 @@ pub(super) const KINDS: [Kind; 5] = [
     Kind::Gated,
     Kind::Residual,
 ];
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece>> {
+    twin::matmul::coop(call, effort)
+}
 
 /// Every format, configuration and ending.
 pub fn variants() -> Vec<Variant> {

@@ -1,6 +1,6 @@
 //! The cases of `matmul_coop`: endings and inputs of `matmul`'s, with bounds for f16 weights.
 
-use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use super::case::{Case, CaseTensor, Data};
 use super::halve;
 use super::matmul::reference;
 use super::matmul_cases::{heads_of, rows_of};
@@ -8,6 +8,7 @@ use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
 use super::matmul_endings::{Call, ending};
 use super::matmul_output::Kind;
 use super::tuning::Tuning;
+use super::twin::endings::scaled_coop;
 use crate::gpu::Coop;
 use crate::quant::{FORMATS, Format};
 
@@ -56,21 +57,7 @@ fn case(
     let (seen, factors) = halve::unpack(&words, columns);
     let sums = reference(&format.round_trip(&raw, columns), &seen, columns);
     let rounded = format.scale_bytes > 0;
-    let scaled = |(i, &(sum, abs)): (usize, &(f64, f64))| {
-        let (token, factor) = (i / rows, f64::from(factors[i / rows]));
-        let row = &seen[token * columns..][..columns];
-        let all: f64 = row.iter().map(|v| f64::from(v.abs())).sum();
-        // rounding of weights with their scale: either neighbour in f16, subnormal ones a step apart
-        let weights = if rounded {
-            abs * 2f64.powi(-10) + all * 2f64.powi(-24)
-        } else {
-            0.0
-        };
-        let value = sum * factor;
-        let bound = (dot_bound(columns, abs) + weights) * factor.abs();
-        (value, bound + value.abs() * 2.0 * U)
-    };
-    let out: Vec<(f64, f64)> = sums.iter().enumerate().map(scaled).collect();
+    let out = scaled_coop(&sums, &seen, &factors, [rows, columns], rounded);
 
     let name = format!(
         "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}",

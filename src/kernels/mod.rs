@@ -37,6 +37,7 @@ pub mod rope;
 pub mod sample;
 pub mod timing;
 mod tuning;
+pub mod twin;
 
 use crate::gpu::{Kernel, Variant};
 pub use activations::Activations;
@@ -50,6 +51,8 @@ pub struct Entry {
     pub kernel: &'static Kernel,
     /// Every variant that is ever dispatched, for translation and compilation without a device.
     pub variants: fn() -> Vec<Variant>,
+    /// What a dispatch of it writes, computed on the host.
+    pub twin: twin::Twin,
     /// What it must do, ragged shapes first.
     pub cases: fn() -> Vec<Case>,
     /// Shapes of real models, for benches: right as well, but slow to check every time.
@@ -65,6 +68,7 @@ macro_rules! entry {
         Entry {
             kernel: &$module::$kernel,
             variants: $module::variants,
+            twin: $module::twin,
             cases: $module::cases,
             timings: $timings,
         }

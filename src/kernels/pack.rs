@@ -4,8 +4,10 @@ use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data};
 use super::distinct;
 use super::tuning::Tuning;
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::quant::{GROUP, q8};
 use crate::{params, wgsl};
 
@@ -53,6 +55,25 @@ fn variant(tuning: &Tuning) -> Variant {
     let workgroup = tuning.team_workgroup();
     let variant = Variant::new(&PACK).part(tuning.activations.store_part());
     tuning.team(variant, workgroup).set("WG", workgroup)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    let p: PackParams = call.params();
+    let (num_tokens, columns) = (p.num_tokens as usize, p.columns as usize);
+    let words = call.read_ranges("x", &[0..num_tokens * columns])?;
+    let exact = words.iter().map(|&w| (f64::from(f32::from_bits(w)), 0.0));
+    let activations = Activations::stored_by(call);
+    Ok(vec![activations.piece(
+        "act_out",
+        0,
+        columns,
+        exact.collect(),
+        None,
+    )])
 }
 
 /// Every way to talk, for every way to pass activations.

@@ -2,7 +2,9 @@
 //! denominator of [`super::peaks`] for kernels that multiply integers.
 
 use super::case::{Case, CaseTensor, Data};
-use crate::gpu::{Kernel, Part, Recorder, Tensor, Variant};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
+use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -73,6 +75,16 @@ pub fn record(rec: &mut Recorder, x: &Tensor, rounds: usize, y: &Tensor) {
 
 fn variant() -> Variant {
     Variant::new(&PROBE_DOT4).set("WG", WORKGROUP)
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    let p: ProbeDot4Params = call.params();
+    let x = call.read_ranges("x", &[0..8 * p.num_invocations as usize])?;
+    Ok(vec![Piece::exact("y", 0, reference(&x, p.rounds as usize))])
 }
 
 /// There is only one.

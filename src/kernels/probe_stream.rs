@@ -2,8 +2,10 @@
 //! [`super::peaks`] for kernels that are bound by memory.
 
 use super::case::{Case, CaseTensor, Data};
+use super::twin::{Effort, Piece};
+use crate::error::Result;
 use crate::gpu::recorder::grid;
-use crate::gpu::{DType, Kernel, Part, Recorder, Tensor, Variant};
+use crate::gpu::{Call, DType, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 
 params! {
@@ -17,6 +19,9 @@ params! {
 }
 
 const PARTS: &[Part] = &[wgsl!("probe_stream.wgsl")];
+
+static CHUNKS: Part = wgsl!("probe_stream/chunks.wgsl");
+static STRIDED: Part = wgsl!("probe_stream/strided.wgsl");
 
 /// The kernel.
 pub static PROBE_STREAM: Kernel = Kernel::new::<ProbeStreamParams>("probe_stream", PARTS);
@@ -51,8 +56,6 @@ impl Stream {
     }
 
     fn variant(&self) -> Variant {
-        static CHUNKS: Part = wgsl!("probe_stream/chunks.wgsl");
-        static STRIDED: Part = wgsl!("probe_stream/strided.wgsl");
         let part = match self.walk {
             Walk::Chunks => &CHUNKS,
             Walk::Strided => &STRIDED,
@@ -114,6 +117,22 @@ pub fn record(rec: &mut Recorder, stream: Stream, x: &Tensor, y: &Tensor) {
         },
         grid(count.div_ceil(stream.workgroup as usize)),
     );
+}
+
+/// What a dispatch writes.
+///
+/// # Errors
+/// What reading its inputs reports.
+pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
+    let p: ProbeStreamParams = call.params();
+    let number = |name| call.number(name).expect("a stream's numbers are set");
+    let walk = match call.has_part(STRIDED.name) {
+        true => Walk::Strided,
+        false => Walk::Chunks,
+    };
+    let stream = Stream::new(walk, number("CHUNK"), number("WG"));
+    let x = call.read_ranges("x", &[0..4 * p.num_vecs as usize])?;
+    Ok(vec![Piece::exact("y", 0, reference(&x, stream))])
 }
 
 /// All that are tried.

@@ -97,9 +97,11 @@ impl Decoder {
         origin: &Arc<Origin>,
     ) -> Result<Decoder> {
         let options = DecoderOptions {
-            max_batched_tokens: options
-                .max_batched_tokens
-                .min(most_tokens(gpu, &config, &options)?),
+            max_batched_tokens: options.max_batched_tokens.min(most_tokens(
+                gpu.max_binding_bytes(),
+                &config,
+                &options,
+            )?),
             ..options
         };
         let size = PoolSize {
@@ -213,8 +215,7 @@ impl Decoder {
                 Some(_) => attention_coop::tiling(&shape),
                 None => shape.tiling(),
             },
-            // on a CPU a merge, a dispatch more, costs more than a thread that waits for another
-            wanted_teams: if self.gpu().is_software() { 2 } else { 2048 },
+            wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
         Step::new(spans, &self.rope_table, &limits)
@@ -262,6 +263,7 @@ impl Decoder {
         };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
+        rec.at(None, "embedding");
         let gamma = weights.first_norm();
         let table = &weights.embedding;
         embedding::record(
@@ -287,11 +289,13 @@ impl Decoder {
         let layers_per_submit = submits::layers_per_submit(config.num_layers, step);
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
+            pass.rec.at(Some(index), "");
             pass.record(layer, kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
         }
+        rec.at(None, "head");
         if step.head_rows > 0 {
             // where every token gets logits its rows are in order already
             let act = if step.head_in_order {
@@ -327,6 +331,12 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
+}
+
+/// Teams of attention with which a step computes no split apart: on a CPU a merge, a dispatch more, costs
+/// more than a thread that waits for another.
+pub(super) fn wanted_teams(is_software: bool) -> usize {
+    if is_software { 2 } else { 2048 }
 }
 
 /// Everything whose size can give way. The cache is last: what is small has to fit in any case.

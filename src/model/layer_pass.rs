@@ -30,6 +30,7 @@ impl LayerPass<'_> {
     pub fn record(&mut self, layer: &LayerWeights, slabs: &[KvSlab], next_norm: &Tensor) {
         let (step, s, norm) = (self.step, self.s, Some(self.norm));
         let n = step.num_tokens;
+        self.rec.at_op("qkv");
         match (slabs, &s.qkv) {
             ([slab], _) => {
                 let out = Out::Qkv {
@@ -47,12 +48,14 @@ impl LayerPass<'_> {
             }
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }
+        self.rec.at_op("attention");
         for round in &step.attention {
             self.attention(slabs, round);
         }
         if let Some(attended) = &s.attended {
             pack::record(self.rec, self.tuning, attended, n, &s.act_attended);
         }
+        self.rec.at_op("o");
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: &layer.mlp_norm,
@@ -60,8 +63,10 @@ impl LayerPass<'_> {
         };
         self.matmul(&layer.o, &s.act_attended, None, out);
 
+        self.rec.at_op("gate_up");
         let out = Out::Gated { act: &s.act_gated };
         self.matmul(&layer.gate_up, &s.act, norm, out);
+        self.rec.at_op("down");
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: next_norm,

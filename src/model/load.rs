@@ -3,7 +3,7 @@
 use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
-use super::scratch::{MAX_HEAD_ROWS, Scratch, most_tokens};
+use super::room::{DEFAULT_RUNNING, Place};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -18,24 +18,6 @@ use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
-
-/// The context when none is asked for and the model allows more.
-const DEFAULT_CONTEXT: usize = 8192;
-/// The longest context that can be asked for: no model comes near, and every index fits a u32.
-const MAX_CONTEXT: usize = 1 << 24;
-/// Tokens of a step when nothing is asked for.
-const DEFAULT_BATCHED_TOKENS: usize = 512;
-/// Requests at a time when nothing is asked for.
-const DEFAULT_RUNNING: usize = 16;
-/// Requests at a time at most: rows of logits a step can have.
-const MOST_RUNNING: usize = MAX_HEAD_ROWS;
-/// The part of a device's memory that is used at most when nothing is asked for, in percent: others
-/// use it, too, and it is never whole.
-const DEVICE_SHARE: u8 = 90;
-/// The same of the host's, where the model's file and everybody else are.
-const HOST_SHARE: u8 = 80;
-/// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
-const SOFTWARE_BATCHED_TOKENS: usize = 128;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -232,51 +214,10 @@ fn sizes(
     tuned: Tuned,
     weights: u64,
 ) -> Result<DecoderOptions> {
-    let default_batch = if gpu.is_software() {
-        SOFTWARE_BATCHED_TOKENS
-    } else {
-        DEFAULT_BATCHED_TOKENS
-    };
-    let wish = Wish {
-        context: options
-            .ctx_size
-            .unwrap_or(config.max_position_embeddings.min(DEFAULT_CONTEXT)),
-        is_asked: options.ctx_size.is_some(),
-        sequences: options.max_running.clamp(1, MOST_RUNNING),
-        pool_tokens: options.pool_tokens,
-    };
-    if wish.context > config.max_position_embeddings {
-        log::warn!(
-            "--ctx-size {} is over the {} tokens the model was made for",
-            wish.context,
-            config.max_position_embeddings
-        );
-    }
-    if !(2..=MAX_CONTEXT).contains(&wish.context) {
-        return Err(Error::request(
-            "ctx_size",
-            format!("is {}, expected 2 to {MAX_CONTEXT}", wish.context),
-        ));
-    }
-    let whole = wish.in_full(wish.context);
-    let mut wanted = DecoderOptions {
-        max_running: wish.sequences,
-        num_pages: whole.pages,
-        least_model_len: wish.least_context(),
-        max_model_len: wish.context,
-        max_batched_tokens: options
-            .batch_size
-            .unwrap_or(default_batch)
-            .clamp(1, wish.context),
-        kv_format: options.kv_format,
-        tuned,
-        coop: options.numerics.coop(gpu, &tuned.tuning)?,
-    };
-    wanted.max_batched_tokens = wanted
-        .max_batched_tokens
-        .min(most_tokens(gpu, config, &wanted)?);
-    let max_binding = gpu.max_binding_bytes();
-    wanted.geometry(config, max_binding)?;
+    let place = Place::of(gpu);
+    let coop = options.numerics.coop(gpu, &tuned.tuning)?;
+    let (wish, wanted) = place.wanted(config, options, tuned, coop)?;
+    wanted.geometry(config, place.max_binding)?;
     let costs = Costs {
         weights,
         page: KvCache::page_bytes(
@@ -287,12 +228,14 @@ fn sizes(
         ),
         scratch: &|size| {
             let options = wanted.with_pool(size);
-            let slabs = options.geometry(config, max_binding).map(|g| g.num_slabs());
-            let plan = Scratch::plan(max_binding, config, &options, slabs.is_ok_and(|n| n > 1));
-            plan.bytes() + plan.bytes_beside()
+            let slabs = options.geometry(config, place.max_binding);
+            let several_slabs = slabs.is_ok_and(|g| g.num_slabs() > 1);
+            let (scratch, beside) = place.scratch_bytes(config, &options, several_slabs);
+            scratch + beside
         },
     };
-    let found = budget::choose(&wish, &costs, memory_limit(gpu, options.gpu_memory)?)?;
+    let limit = memory_limit(gpu, options.gpu_memory)?;
+    let found = budget::choose(&wish, &costs, limit)?;
     tell_context(config, &wish, found);
     Ok(wanted.with_pool(found))
 }
@@ -300,14 +243,8 @@ fn sizes(
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
 fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
-    let there = gpu.memory_bytes();
-    let share = if gpu.is_software() {
-        HOST_SHARE
-    } else {
-        DEVICE_SHARE
-    };
-    let limit = asked.unwrap_or(MemoryLimit::Percent(share)).of(there);
-    match (limit, asked) {
+    let limit = asked.unwrap_or(Place::of(gpu).default_limit());
+    match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {
             let problem = format!(
                 "is {share}%, but {} does not tell how much memory it has: name a size, such as 6GiB",

@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod config;
+pub mod convert;
 mod copy_page;
 pub mod decoder;
 mod defaults;
@@ -15,6 +16,8 @@ pub mod load;
 mod numerics;
 pub mod origin;
 pub mod reference;
+pub mod roofline;
+mod room;
 pub mod rope;
 mod scratch;
 pub mod step;
@@ -33,6 +36,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
+pub use room::Place;
 pub use texts::Texts;
 pub use tune::Tuned;
 
@@ -49,6 +53,8 @@ pub struct Family {
     pub config: fn(&ModelFiles) -> Result<Config>,
     /// How its tensors are named in the files, and whether they are stored permuted.
     pub names: fn(&ModelFiles) -> tensors::Names,
+    /// The names of its tensors in a directory, and in a GGUF file.
+    pub layouts: (tensors::Names, tensors::Names),
 }
 
 /// Every family this build knows.

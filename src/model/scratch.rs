@@ -64,21 +64,25 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
     }
 }
 
-/// Tokens for which every activation fits a binding.
-pub(super) fn most_tokens(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<usize> {
+/// Tokens for which every activation fits a binding of `max_binding` bytes.
+pub(super) fn most_tokens(
+    max_binding: u64,
+    config: &Config,
+    options: &DecoderOptions,
+) -> Result<usize> {
     let widest = config.qkv_rows().max(config.hidden_size);
     let records = |columns| options.tuned.tuning.activations.dims(1, columns)[1];
     let widest = widest
         .max(records(config.hidden_size.max(config.q_width())))
         .max(records(config.intermediate_size)) as u64
         * 4;
-    let tokens = (gpu.max_binding_bytes() / widest) as usize;
+    let tokens = (max_binding / widest) as usize;
     let row = config.vocab_size as u64 * 4;
-    if tokens == 0 || row > gpu.max_binding_bytes() {
+    if tokens == 0 || row > max_binding {
         return Err(Error::DoesNotFit {
             what: "the activations of one token".to_owned(),
             needed_bytes: widest.max(row),
-            available_bytes: gpu.max_binding_bytes(),
+            available_bytes: max_binding,
             advice: "the largest storage binding of this adapter is too small for the model"
                 .to_owned(),
         });

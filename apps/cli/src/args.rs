@@ -13,6 +13,8 @@ use nelumbo::model::MemoryLimit;
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::models::rm::RmArgs;
+use crate::perplexity::args::PerplexityArgs;
+use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
@@ -71,6 +73,10 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Measure how fast a model runs
     Bench(Box<BenchArgs>),
+    /// Tell how well a model predicts a text, and how far its predictions are from another's
+    Perplexity(Box<PerplexityArgs>),
+    /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
+    Quantize(QuantizeArgs),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -411,7 +417,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench"]
+        let options = ["run", "chat", "bench", "perplexity"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

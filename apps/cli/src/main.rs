@@ -1,5 +1,5 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `show`, `tokenize`, `devices`, `pull`, `rm`, `ls`,
-//! and what tells about the program itself.
+//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `quantize`, `show`, `tokenize`, `devices`,
+//! `pull`, `rm`, `ls`, and what tells about the program itself.
 
 mod args;
 mod argv;
@@ -13,8 +13,11 @@ mod generate;
 mod models;
 mod options;
 mod output;
+mod perplexity;
 mod prompt;
+mod quantize;
 mod reading;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -130,6 +133,8 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Run(args) => run::run(*args, global, given),
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
+        Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
+        Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
+use nelumbo::gpu::Gpu;
 use nelumbo::model::{Decoder, Tuned};
 use serde::Serialize;
 
@@ -81,6 +82,21 @@ pub struct Device {
     pub backend: String,
     pub driver: String,
     pub caps: Vec<String>,
+}
+
+impl Device {
+    /// The adapter behind an open device.
+    pub fn of(gpu: &Gpu) -> Device {
+        let report = gpu.report();
+        Device {
+            adapter: report.name.clone(),
+            backend: report.backend.name().to_owned(),
+            driver: format!("{} {}", report.driver, report.driver_info)
+                .trim()
+                .to_owned(),
+            caps: gpu.caps().names().into_iter().map(str::to_owned).collect(),
+        }
+    }
 }
 
 /// Bytes on the device.

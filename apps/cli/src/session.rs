@@ -185,21 +185,7 @@ impl Session {
 
     /// The adapter that the model is on.
     pub fn device(&self) -> Device {
-        let report = self.gpu.report();
-        Device {
-            adapter: report.name.clone(),
-            backend: report.backend.name().to_owned(),
-            driver: format!("{} {}", report.driver, report.driver_info)
-                .trim()
-                .to_owned(),
-            caps: self
-                .gpu
-                .caps()
-                .names()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
-        }
+        Device::of(&self.gpu)
     }
 }
 

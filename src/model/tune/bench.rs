@@ -56,7 +56,7 @@ impl From<Error> for Dropped {
 
 /// The two largest matrices of a layer, gate and up, and down, or as many of their rows as are
 /// measured. Both are followed by a gate: an ending costs next to nothing, but a compilation.
-type Layer = [Weights; 2];
+pub type Layer = [Weights; 2];
 
 /// Layers with inputs of one kind of activations, and room for results.
 struct Place {
@@ -309,7 +309,10 @@ fn scores(seconds: &[[f64; 2]; 2]) -> [f64; 2] {
 }
 
 /// A layer of `shape`, of whose matrices `most` bytes are there.
-fn layer(gpu: &Gpu, shape: &Shape, most: u64) -> Result<Layer> {
+///
+/// # Errors
+/// What the device reports, [`Error::OutOfMemory`] among it.
+pub fn layer(gpu: &Gpu, shape: &Shape, most: u64) -> Result<Layer> {
     let matrix = |label, rows: usize, columns: usize| {
         let (bytes, _) = shape.format.matrix_bytes(SHARD_ROWS, columns);
         let fits = (most / bytes).max(1) as usize * SHARD_ROWS;

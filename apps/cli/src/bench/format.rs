@@ -5,8 +5,17 @@ use serde_json::Value;
 
 use super::row::Row;
 
-/// Names of the columns, as llama-bench has them.
-const COLUMNS: [&str; 7] = ["model", "size", "params", "backend", "ngl", "test", "t/s"];
+/// Names of the columns, as llama-bench has them, and one of our own.
+const COLUMNS: [&str; 8] = [
+    "model",
+    "size",
+    "params",
+    "backend",
+    "ngl",
+    "test",
+    "t/s",
+    "predicted",
+];
 /// Columns of words; the others are aligned to the right.
 const WORDS: [usize; 2] = [0, 3];
 
@@ -73,6 +82,8 @@ fn cells(row: &Row) -> Vec<String> {
         "99".to_owned(),
         row.test.clone(),
         format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
+        row.predicted_ts
+            .map_or_else(|| "-".to_owned(), |ts| format!("{ts:.2}")),
     ]
 }
 
@@ -130,11 +141,12 @@ mod tests {
         long.test = "pp8".to_owned();
         long.avg_ts = 1234.5678;
         long.model.numerics = "fast".to_owned();
-        let text = markdown(&[sample(), long]);
+        let foretold = sample().with_prediction(Some(25.0));
+        let text = markdown(&[foretold, long]);
         let expected = "\
-| model         |       size |   params | backend | ngl |         test |            t/s |
-| ------------- | ---------: | -------: | ------- | --: | -----------: | -------------: |
-| llama 135M q8 | 136.40 MiB | 134.52 M | vulkan  |  99 | tg10 @ d512 |   20.56 ± 4.19 |
+| model         |       size |   params | backend | ngl |         test |            t/s | predicted |
+| ------------- | ---------: | -------: | ------- | --: | -----------: | -------------: | --------: |
+| llama 135M q8 | 136.40 MiB | 134.52 M | vulkan  |  99 | tg10 @ d512 |   20.56 ± 4.19 |     25.00 |
 ";
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
@@ -151,7 +163,7 @@ mod tests {
             lines[1].contains(": |") && lines[1].starts_with("| ---"),
             "{text}"
         );
-        assert!(lines[3].contains("1234.57 ± 4.19"), "{text}");
+        assert!(lines[3].contains("1234.57 ± 4.19 |         - |"), "{text}");
         assert!(lines[3].starts_with("| llama 135M q8 fast |"), "{text}");
     }
 

@@ -7,6 +7,8 @@ use nelumbo::engine::{EngineCore, Trial};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::Numerics;
+use nelumbo::model::roofline::{Roofline, Subject};
 
 use super::plan::{Test, Work};
 use crate::exit::Failure;
@@ -22,7 +24,35 @@ pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
     let gpu = Gpu::open(open)?;
     let start = Instant::now();
     let mut clock = || start.elapsed().as_secs_f64();
-    Ok(Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?)
+    let peaks = Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?;
+    peaks.keep(&gpu);
+    Ok(peaks)
+}
+
+/// How near kernels come to `peaks`, divided as those of `engine`'s model are; measured on a device of
+/// its own as well. `None` where nothing predicts the mode, and with a warning where it fails: a bench
+/// goes on without predictions.
+pub fn roofline(open: &OpenOptions, engine: &EngineCore, peaks: Peaks) -> Option<Roofline> {
+    let decoder = engine.decoder();
+    if decoder.numerics() != Numerics::Canonical {
+        return None;
+    }
+    let subject = Subject {
+        tuning: *decoder.tuning(),
+        weights: decoder.weights().embedding.format,
+        kv: decoder.kv().format(),
+    };
+    let start = Instant::now();
+    let measured = Gpu::open(open).and_then(|gpu| {
+        let mut clock = || start.elapsed().as_secs_f64();
+        let roofline = Roofline::measure(&gpu, subject, peaks, &mut clock, PEAK_SPAN)?;
+        roofline.keep(&gpu, subject);
+        Ok(roofline)
+    });
+    measured
+        .inspect(|roofline| log::info!("{roofline:?} ({:.1} s)", start.elapsed().as_secs_f64()))
+        .inspect_err(|error| log::warn!("nothing is predicted: {error}"))
+        .ok()
 }
 
 /// `count` ids that no text would have: no model is fast because it has seen them.

@@ -65,6 +65,7 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         return print_profile(&mut engine, tests[0].tokens(), &args, global.quiet);
     }
     let peaks = peaks.expect("measured where tests are run");
+    let roofline = measure::roofline(&load.open, &engine, peaks);
     let machine = Machine::of(engine.decoder().gpu().report());
     let about = row::Model::of(&engine, file_name(&model.path), load.weights.name);
     let mut rows = Vec::new();
@@ -74,7 +75,10 @@ pub fn bench(args: BenchArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         for (test, samples) in tests.iter().zip(samples) {
             let bytes = engine.decoder().gpu().counters().buffer_bytes;
             let least = row::least(&engine, test);
-            let mut row = Row::new((&machine, &about), test, samples, least, &peaks, bytes);
+            let foretold = roofline.as_ref();
+            let foretold = foretold.map(|roofline| row::predicted(&engine, roofline, test));
+            let mut row = Row::new((&machine, &about), test, samples, least, &peaks, bytes)
+                .with_prediction(foretold);
             row.against = baseline.as_ref().map(|baseline| baseline.compare(&row));
             if args.output == Output::Jsonl {
                 print_line(&format::json_line(&row))?;

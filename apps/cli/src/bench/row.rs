@@ -2,6 +2,7 @@
 
 use nelumbo::engine::EngineCore;
 use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::roofline::{ModelShape, Roofline};
 use nelumbo::model::work::{Run, Work as Least};
 use serde::Serialize;
 
@@ -38,6 +39,10 @@ pub struct Row {
     pub flops: u64,
     /// The least time that those take at the peaks, over the time that it took.
     pub roofline_pct: f64,
+    /// Tokens a second that the roofline of this run, with the shares that kernels reach, foretold.
+    pub predicted_ts: Option<f64>,
+    /// `avg_ts` over that, in percent.
+    pub predicted_pct: Option<f64>,
     pub peak_stream_bytes_s: f64,
     pub peak_fma_flops: f64,
     pub peak_dot4_ops: f64,
@@ -115,7 +120,29 @@ pub fn least(engine: &EngineCore, test: &Test) -> Least {
     })
 }
 
+/// Tokens a second of `test`, as `roofline` foretells.
+pub fn predicted(engine: &EngineCore, roofline: &Roofline, test: &Test) -> f64 {
+    let decoder = engine.decoder();
+    let shape = ModelShape::of(decoder);
+    let seconds = match test.work {
+        Work::Prompt(count) => {
+            roofline.prompt_seconds(&shape, test.depth, count, decoder.max_batched_tokens())
+        }
+        Work::Generation(count) => roofline.decode_seconds(&shape, test.depth, count),
+    };
+    test.tokens() as f64 / seconds
+}
+
 impl Row {
+    /// The same with what was foretold.
+    pub fn with_prediction(self, predicted_ts: Option<f64>) -> Row {
+        Row {
+            predicted_ts,
+            predicted_pct: predicted_ts.map(|predicted| 100.0 * self.avg_ts / predicted),
+            ..self
+        }
+    }
+
     /// The result of `test`, whose runs took these nanoseconds.
     pub fn new(
         (machine, model): (&Machine, &Model),
@@ -153,6 +180,8 @@ impl Row {
             bytes_moved: least.bytes as u64,
             flops: least.flops as u64,
             roofline_pct: 100.0 * at_best / seconds,
+            predicted_ts: None,
+            predicted_pct: None,
             peak_stream_bytes_s: peaks.stream_bytes_s,
             peak_fma_flops: peaks.fma_flops,
             peak_dot4_ops: peaks.dot4_ops,
@@ -213,6 +242,9 @@ pub mod tests {
         assert!((row.roofline_pct - 20.0).abs() < 1e-9);
         assert_eq!((row.n_prompt, row.n_gen, row.n_depth), (0, 10, 512));
         assert_eq!((row.adapter.as_str(), row.reps), ("Card", 3));
+        assert_eq!(row.predicted_ts.or(row.predicted_pct), None);
+        let foretold = row.clone().with_prediction(Some(2.0 * row.avg_ts));
+        assert_eq!(foretold.predicted_pct, Some(50.0));
     }
 
     #[test]

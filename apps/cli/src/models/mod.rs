@@ -22,7 +22,7 @@ mod reference;
 pub mod registry;
 mod retry;
 pub mod rm;
-mod space;
+pub mod space;
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;

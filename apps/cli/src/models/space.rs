@@ -1,4 +1,4 @@
-//! Whether a download fits on the disk, asked before its first byte.
+//! Whether a file fits on the disk, asked before its first byte.
 
 use std::path::Path;
 
@@ -6,8 +6,23 @@ use super::progress::human_bytes;
 use crate::exit::{Failure, say};
 
 /// Refuses `bytes` more in `folder`, which need not exist yet, if they do not fit. `force` makes
-/// a warning of it. Where the system does not tell, everything fits.
+/// a warning of it.
 pub fn check(folder: &Path, bytes: u64, name: &str, force: bool) -> Result<(), Failure> {
+    let Err(problem) = fits(folder, bytes, name) else {
+        return Ok(());
+    };
+    if force {
+        say(&format!("warning: {problem}; going on (--force)"));
+        return Ok(());
+    }
+    Err(Failure::Disk(format!(
+        "{problem}; `nelumbo pull --force` tries nevertheless"
+    )))
+}
+
+/// Whether `bytes` more fit in `folder`; what to say where they do not. Where the system does not
+/// tell, everything fits.
+pub fn fits(folder: &Path, bytes: u64, name: &str) -> Result<(), String> {
     let there = folder.ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty());
     let free = match fs4::available_space(there.unwrap_or(Path::new("."))) {
@@ -20,19 +35,12 @@ pub fn check(folder: &Path, bytes: u64, name: &str, force: bool) -> Result<(), F
     if bytes <= free {
         return Ok(());
     }
-    let problem = format!(
+    Err(format!(
         "{name} takes {} more ({bytes} bytes), and {} has {} free ({free} bytes)",
         human_bytes(bytes),
         folder.display(),
         human_bytes(free)
-    );
-    if force {
-        say(&format!("warning: {problem}; going on (--force)"));
-        return Ok(());
-    }
-    Err(Failure::Disk(format!(
-        "{problem}; `nelumbo pull --force` tries nevertheless"
-    )))
+    ))
 }
 
 #[cfg(test)]

@@ -1,0 +1,27 @@
+//! What a model takes and how long a step of it should take: one set of formulas, which planning,
+//! simulating, benching, comparing and showing all call.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`sizes`] | parameters, and bytes of weights and cache in every form |
+//! | [`step`] | the kernels of a step, each with its bytes, operations and dispatches |
+//! | [`rates`] | what an adapter does of them in a second, and so the time of a step |
+//! | [`calibrate`] | how that is measured |
+//! | `kept` | how it is kept between runs |
+//!
+//! A kernel takes the longer of its bytes at the rate at which memory is read and its operations at the
+//! peak of the arithmetic that it uses, over the share of that which kernels of its kind reach, plus
+//! what its dispatches cost; a step costs a submit and a read-back besides. Peaks and shares are both
+//! measured on the adapter: what comes out is a roofline times a measured efficiency, not a bound.
+//! [`Roofline::at_best`] is the bound. All but the last two are values: no device, no clock.
+
+pub mod calibrate;
+mod kept;
+pub mod rates;
+pub mod sizes;
+pub mod step;
+
+pub use calibrate::Subject;
+pub use rates::{AttentionShares, KernelCost, Roofline, Shares};
+pub use sizes::{KvForm, ModelShape, WeightForm};
+pub use step::{ChunkShape, KernelWork, Kind, StepShape};
