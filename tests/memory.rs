@@ -72,8 +72,11 @@ fn loading_peaks_under_the_largest_tensor_and_64_mib() {
     let files = formats::open(&path).unwrap();
     let values = |info: &formats::TensorInfo| info.rows() * info.columns();
     let largest = files.checkpoint().tensors().map(values).max().unwrap();
+    let all: usize = files.checkpoint().tensors().map(values).sum();
     drop(files);
     let bound = (4 * largest + (64 << 20)) as isize;
+    // so whoever made a copy of everything as f32, or f16, would be seen
+    assert!(bound < 2 * all as isize, "{bound} of {all} values");
     for &weights in FORMATS {
         let options = LoadOptions {
             weights,

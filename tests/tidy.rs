@@ -39,6 +39,7 @@ const PURE: &[&str] = &[
     "src/kv/prefix.rs",
     "src/kv/pages.rs",
     "src/model/budget.rs",
+    "src/model/plan.rs",
     "src/model/roofline/rates.rs",
     "src/model/roofline/sizes.rs",
     "src/model/roofline/step.rs",

@@ -117,6 +117,15 @@ impl HfDir {
     }
 }
 
+/// The content of a `config.json` by itself.
+///
+/// # Errors
+/// As [`HfDir::open`].
+pub fn read_config(path: &Path) -> Result<Value> {
+    let missing = || not_found(path, "no such file".to_owned());
+    read_json(path)?.ok_or_else(missing)
+}
+
 fn not_found(dir: &Path, problem: String) -> Error {
     Error::ModelNotFound {
         path: dir.to_owned(),

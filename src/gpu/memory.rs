@@ -49,8 +49,8 @@ impl Gpu {
     }
 }
 
-/// Bytes that programs can still have, where the system tells.
-fn free_host_memory() -> Option<u64> {
+/// Bytes that programs can still have on this machine, where the system tells.
+pub fn free_host_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

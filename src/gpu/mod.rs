@@ -51,6 +51,7 @@ pub use device::Gpu;
 pub use host::{Call, Interpreter, Place};
 pub use kept_file::KeptFile;
 pub use kernel::{Kernel, Params, Part, Target, Variant};
+pub use memory::free_host_memory;
 pub use options::OpenOptions;
 pub use profile::{Profile, ProfileClock, ProfileEvent};
 pub use recorder::Recorder;

@@ -206,7 +206,7 @@ pub fn until_it_fits<T>(
 }
 
 /// The largest of `low..=high` that `fits`; `low` does, and none does beyond one that does not.
-fn largest(mut low: usize, mut high: usize, fits: impl Fn(usize) -> bool) -> usize {
+pub(super) fn largest(mut low: usize, mut high: usize, fits: impl Fn(usize) -> bool) -> usize {
     while low < high {
         let middle = low + (high - low).div_ceil(2);
         if fits(middle) {

@@ -3,7 +3,7 @@
 use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
-use super::room::{DEFAULT_RUNNING, Place};
+use super::room::{Bounds, DEFAULT_RUNNING};
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -214,10 +214,10 @@ fn sizes(
     tuned: Tuned,
     weights: u64,
 ) -> Result<DecoderOptions> {
-    let place = Place::of(gpu);
+    let bounds = Bounds::of(gpu);
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
-    let (wish, wanted) = place.wanted(config, options, tuned, coop)?;
-    wanted.geometry(config, place.max_binding)?;
+    let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
+    wanted.geometry(config, bounds.max_binding)?;
     let costs = Costs {
         weights,
         page: KvCache::page_bytes(
@@ -228,9 +228,9 @@ fn sizes(
         ),
         scratch: &|size| {
             let options = wanted.with_pool(size);
-            let slabs = options.geometry(config, place.max_binding);
+            let slabs = options.geometry(config, bounds.max_binding);
             let several_slabs = slabs.is_ok_and(|g| g.num_slabs() > 1);
-            let (scratch, beside) = place.scratch_bytes(config, &options, several_slabs);
+            let (scratch, beside) = bounds.scratch_bytes(config, &options, several_slabs);
             scratch + beside
         },
     };
@@ -243,7 +243,7 @@ fn sizes(
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
 fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
-    let limit = asked.unwrap_or(Place::of(gpu).default_limit());
+    let limit = asked.unwrap_or(Bounds::of(gpu).default_limit());
     match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {
             let problem = format!(

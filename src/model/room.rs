@@ -29,17 +29,17 @@ const SOFTWARE_BATCHED_TOKENS: usize = 128;
 
 /// What sizes depend on, of an adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Bounds {
     /// The largest window of a buffer that a kernel binds, in bytes.
     pub max_binding: u64,
     /// It is the host's CPU, and its memory the host's.
     pub is_software: bool,
 }
 
-impl Place {
+impl Bounds {
     /// Of a device.
-    pub fn of(gpu: &Gpu) -> Place {
-        Place {
+    pub fn of(gpu: &Gpu) -> Bounds {
+        Bounds {
             max_binding: gpu.max_binding_bytes(),
             is_software: gpu.is_software(),
         }

@@ -14,6 +14,7 @@ use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
+use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::tokenize::TokenizeArgs;
@@ -75,6 +76,8 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Tell how well a model predicts a text, and how far its predictions are from another's
     Perplexity(Box<PerplexityArgs>),
+    /// Tell whether a model fits, and how fast it would be, without loading it
+    Plan(Box<PlanArgs>),
     /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
     Quantize(QuantizeArgs),
     /// Tell what a model is: architecture, sizes, quantisation, template
@@ -417,7 +420,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity"]
+        let options = ["run", "chat", "bench", "perplexity", "plan"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

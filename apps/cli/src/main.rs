@@ -1,5 +1,5 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `quantize`, `show`, `tokenize`, `devices`,
-//! `pull`, `rm`, `ls`, and what tells about the program itself.
+//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `plan`, `quantize`, `simulate`, `show`,
+//! `tokenize`, `devices`, `pull`, `rm`, `ls`, and what tells about the program itself.
 
 mod args;
 mod argv;
@@ -14,6 +14,7 @@ mod models;
 mod options;
 mod output;
 mod perplexity;
+mod plan;
 mod prompt;
 mod quantize;
 mod reading;
@@ -134,6 +135,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
+        Command::Plan(args) => plan::plan(&args, global),
         Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),

@@ -24,8 +24,11 @@ use crate::model::{Config, tune};
 use crate::quant::Format;
 use std::sync::Arc;
 
-/// Rounds that count, after one that tells how long things take.
+/// Rounds that count, after one that tells how long things take, and fewer where time is over.
 const ROUNDS: usize = 7;
+const LEAST_ROUNDS: usize = 3;
+/// Spans after which it is over.
+const MOST_SPANS: f64 = 250.0;
 /// Dispatches of a submit at most; it holds 4096.
 const MOST_DISPATCHES: usize = 4000;
 /// Calls of it at most.
@@ -84,7 +87,7 @@ const HEADS: [(usize, usize, usize); 2] = [(12, 4, 64), (16, 4, 128)];
 impl Roofline {
     /// Measures `subject` on `gpu`, whose peaks are known. `clock` tells seconds; `span` is how many a
     /// single measurement should take (0.01 for a clock as fine as microseconds): all of it takes about
-    /// 90 spans and the compilation of a dozen pipelines.
+    /// 100 spans, on a busy machine up to 250, and the compilation of a dozen pipelines.
     ///
     /// # Errors
     /// What the device reports, [`crate::Error::OutOfMemory`] among it.
@@ -353,13 +356,19 @@ fn in_rounds(
         counts.push(((span / once) as usize).clamp(1, most));
     }
     let mut seconds = vec![Vec::with_capacity(ROUNDS); tests.len()];
+    let mut taken = 0.0;
     for round in 0..ROUNDS {
+        if round >= LEAST_ROUNDS && taken > MOST_SPANS * span {
+            break;
+        }
         let mut order: Vec<usize> = (0..tests.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for i in order {
-            seconds[i].push(call(&tests[i], counts[i])?);
+            let each = call(&tests[i], counts[i])?;
+            taken += each * counts[i] as f64;
+            seconds[i].push(each);
         }
     }
     let medians = tests.iter().zip(seconds).map(|(test, mut seconds)| {

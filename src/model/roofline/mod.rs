@@ -8,18 +8,21 @@
 //! | [`rates`] | what an adapter does of them in a second, and so the time of a step |
 //! | [`calibrate`] | how that is measured |
 //! | `kept` | how it is kept between runs |
+//! | `adapter` | what is kept of an adapter, else what is measured |
 //!
 //! A kernel takes the longer of its bytes at the rate at which memory is read and its operations at the
 //! peak of the arithmetic that it uses, over the share of that which kernels of its kind reach, plus
 //! what its dispatches cost; a step costs a submit and a read-back besides. Peaks and shares are both
 //! measured on the adapter: what comes out is a roofline times a measured efficiency, not a bound.
-//! [`Roofline::at_best`] is the bound. All but the last two are values: no device, no clock.
+//! [`Roofline::at_best`] is the bound. All but the last three are values: no device, no clock.
 
 pub mod calibrate;
 mod kept;
 pub mod rates;
 pub mod sizes;
 pub mod step;
+
+mod adapter;
 
 pub use calibrate::Subject;
 pub use rates::{AttentionShares, KernelCost, Roofline, Shares};

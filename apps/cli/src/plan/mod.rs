@@ -1,0 +1,106 @@
+//! `nelumbo plan`: whether a model fits, and how fast it would be, before anything is loaded.
+
+mod adapter;
+pub mod args;
+mod subject;
+mod text;
+
+use nelumbo::Error;
+use nelumbo::kernels::Activations;
+use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::plan::{Plan, Wanted, as_mha};
+use nelumbo::model::roofline::{KvForm, ModelShape, Roofline, WeightForm};
+
+use crate::args::GlobalArgs;
+use crate::exit::Failure;
+use crate::output::print_line;
+use adapter::Machine;
+use args::{Attention, Cache, Output, PlanArgs, Weights};
+
+/// Prints the plan; ends with 5 where it does not fit and that was asked.
+pub fn plan(args: &PlanArgs, global: &GlobalArgs) -> Result<(), Failure> {
+    if args.cache_type_k != args.cache_type_v {
+        return Err(Failure::Usage(
+            "--cache-type-k and --cache-type-v: keys and values have the same type so far"
+                .to_owned(),
+        ));
+    }
+    let (model, config) = subject::of(&args.reference, global)?;
+    let architecture = config.architecture.clone();
+    let machine = Machine::find(args, global)?;
+    let shape = ModelShape {
+        extra_layer_params: nelumbo::model::shapes::extra_layer_params(&architecture, &config),
+        config,
+        weights: form(args.weights),
+        kv: match args.cache_type_k {
+            Cache::F16 => KvForm::F16,
+            Cache::F32 => KvForm::F32,
+            Cache::Int8 => KvForm::Int8,
+        },
+        max_binding: machine.bounds.max_binding,
+    };
+    let roofline = match args.bandwidth {
+        Some(gigabytes) => Some(imagined(gigabytes, args.tops)),
+        None => machine.roofline(args, &shape),
+    };
+    let wanted = Wanted {
+        model,
+        shape: match args.attention {
+            Attention::Gqa => shape,
+            Attention::Mha => as_mha(shape),
+        },
+        ctx_size: args.ctx_size.map(|n| n as usize),
+        users: args.users as usize,
+        activations: Activations::F32,
+        bounds: machine.bounds,
+        memory: machine.memory,
+        prompt: args.prompt_tokens as usize,
+        roofline,
+    };
+    let plan = wanted.plan()?;
+    print_line(&match args.output {
+        Output::Md => text::table(&plan, machine.name.as_deref()),
+        Output::Json => serde_json::to_string(&plan).expect("a plan is plain data"),
+    })?;
+    match args.check {
+        true => refuse(&plan),
+        false => Ok(()),
+    }
+}
+
+fn form(weights: Weights) -> WeightForm {
+    match weights {
+        Weights::Q8 => WeightForm::Q8,
+        Weights::F16 => WeightForm::F16,
+        Weights::F32 => WeightForm::F32,
+        Weights::Int8 => WeightForm::Int8,
+    }
+}
+
+/// A machine of which only rates are known: kernels that reach them, and dispatches for nothing.
+fn imagined(gigabytes: f64, tops: Option<f64>) -> Roofline {
+    let ops = tops.map_or(f64::INFINITY, |tops| 1e12 * tops);
+    Roofline::at_best(Peaks {
+        stream_bytes_s: 1e9 * gigabytes,
+        fma_flops: ops,
+        dot4_ops: ops,
+        dispatch_s: 0.0,
+    })
+}
+
+/// The error of what does not fit.
+fn refuse(plan: &Plan) -> Result<(), Failure> {
+    match (plan.fits, plan.memory_bytes) {
+        (Some(false), Some(available_bytes)) => Err(Error::DoesNotFit {
+            what: format!(
+                "{} with {} tokens for {}",
+                plan.model, plan.ctx_size, plan.users
+            ),
+            needed_bytes: plan.total_bytes,
+            available_bytes,
+            advice: plan.reason.clone(),
+        }
+        .into()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,463 @@
+//! Whether a model fits, and how fast it would be: told before anything is loaded, from sizes alone.
+//! Values in, values out; no device is opened here and no file read.
+//!
+//! What is planned is what loading allocates, by the same arithmetic: packed weights, whole pages for
+//! every user at the full context, activations, and what results are read back from.
+
+use super::budget::{PoolSize, largest};
+use super::decoder::DecoderOptions;
+use super::roofline::{KvForm, ModelShape, Roofline, StepShape, WeightForm};
+use super::room::{Bounds, MAX_CONTEXT, MOST_RUNNING};
+use super::tune::{Source, Tuned};
+use super::{LoadOptions, shapes};
+use crate::error::Result;
+use crate::kernels::{Activations, Tuning};
+use crate::kv::{MAX_PAGES, PAGE_SIZE, SPLIT_PAGES, pages_for};
+use serde::Serialize;
+
+/// More users are not looked for.
+const MOST_USERS: usize = 1 << 16;
+
+/// Where an amount of memory is known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemorySource {
+    /// Somebody said so.
+    Given,
+    /// The adapter, less what is left to others.
+    Adapter,
+    /// The host, less what is left to others.
+    Host,
+}
+
+impl MemorySource {
+    /// The word of `memory_source`.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemorySource::Given => "given",
+            MemorySource::Adapter => "adapter",
+            MemorySource::Host => "host",
+        }
+    }
+}
+
+/// What is to be planned.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// What the model is called.
+    pub model: String,
+    /// Its sizes, and how weights and cache are kept.
+    pub shape: ModelShape,
+    /// Tokens of each user's context; `None` takes what loading would.
+    pub ctx_size: Option<usize>,
+    /// Users at a time, each with a context of his own.
+    pub users: usize,
+    /// How activations are passed on.
+    pub activations: Activations,
+    /// Of the adapter.
+    pub bounds: Bounds,
+    /// Bytes for everything, and who said so.
+    pub memory: Option<(u64, MemorySource)>,
+    /// Tokens of the prompt whose first token is waited for.
+    pub prompt: usize,
+    /// What the adapter does, where it is known.
+    pub roofline: Option<Roofline>,
+}
+
+/// What came of it, by the names of `nelumbo plan -o json`. Bytes are bytes, speeds tokens a second.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// What the model is called.
+    pub model: String,
+    /// As its files call it.
+    pub architecture: String,
+    /// Whether such a model can be run here, not only planned with.
+    pub runs_here: bool,
+    /// All parameters.
+    pub params: u64,
+    /// `mha` where every query head has keys of its own, else `gqa`.
+    pub attention: &'static str,
+    /// Tokens of each user's context.
+    pub ctx_size: usize,
+    /// Tokens that the model was made for.
+    pub trained_ctx_size: usize,
+    /// Users at a time.
+    pub users: usize,
+    /// `f32`, `f16`, `q8` or `int8`.
+    pub weights_format: &'static str,
+    /// Weights as they are kept, scales and padding included.
+    pub weight_bytes: u64,
+    /// Scales among them.
+    pub weight_scale_bytes: u64,
+    /// The same for every format.
+    pub weight_bytes_by_format: ByFormat<u64>,
+    /// Scales among those.
+    pub weight_scale_bytes_by_format: ByFormat<u64>,
+    /// `f32`, `f16` or `int8`.
+    pub kv_dtype: &'static str,
+    /// Keys and values of a token, over all layers.
+    pub kv_bytes_per_token: u64,
+    /// Of exactly `ctx_size` tokens.
+    pub kv_bytes_per_user: u64,
+    /// Of exactly `ctx_size` tokens of every user.
+    pub kv_bytes: u64,
+    /// Pages of 16 tokens that hold them.
+    pub pages: u64,
+    /// Bytes of a page, over all layers.
+    pub page_bytes: u64,
+    /// Bytes of all pages: what the cache takes.
+    pub pages_bytes: u64,
+    /// Activations and metadata.
+    pub scratch_bytes: u64,
+    /// Parameters, and what results are read back from.
+    pub other_bytes: u64,
+    /// Weights, pages, scratch and other.
+    pub total_bytes: u64,
+    /// The largest window of a buffer that a kernel binds.
+    pub binding_bytes: u64,
+    /// Pieces that a layer's keys, or values, are in.
+    pub kv_slabs_per_layer: Option<usize>,
+    /// Pieces of the matrix that has most.
+    pub weight_shards: usize,
+    /// Bytes for everything; `None` where nobody tells.
+    pub memory_bytes: Option<u64>,
+    /// `given`, `adapter` or `host`.
+    pub memory_source: Option<&'static str>,
+    /// Whether all of it fits; `None` where nobody tells how much there is.
+    pub fits: Option<bool>,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// The longest context for these users, in tokens; 0 where none fits.
+    pub max_ctx_size: Option<usize>,
+    /// The most users with this context; 0 where not even one fits.
+    pub max_users: Option<usize>,
+    /// What bounds the speed, where something is known of the adapter.
+    #[serde(flatten)]
+    pub speed: Speed,
+}
+
+/// A value for every format of weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByFormat<T> {
+    /// 4 bytes a weight.
+    pub f32: T,
+    /// 2 bytes a weight.
+    pub f16: T,
+    /// 1 byte a weight, a scale for 32.
+    pub q8: T,
+    /// 1 byte a weight, a scale a row.
+    pub int8: T,
+}
+
+/// Tokens a second and seconds; `None` where nothing, or not enough, is known of the adapter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Speed {
+    /// Bytes a second that are read from memory.
+    pub bandwidth_bytes_s: Option<f64>,
+    /// Tokens a second of one user after `prompt_tokens`, were weights and cache read at that rate and
+    /// nothing else done: no kernel is faster.
+    pub decode_tok_s_bound: Option<f64>,
+    /// The same as kernels here should do it.
+    pub decode_tok_s: Option<f64>,
+    /// Of one user at the end of the context.
+    pub decode_tok_s_full: Option<f64>,
+    /// Of all users together, each at the end of the context.
+    pub decode_tok_s_all: Option<f64>,
+    /// Seconds from a prompt to its first token.
+    pub ttft_s: Option<f64>,
+    /// Tokens of that prompt.
+    pub prompt_tokens: usize,
+}
+
+impl Wanted {
+    /// Counts it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Request`] for a context out of range, [`crate::Error::DoesNotFit`] where the
+    /// activations of one token do not fit a binding.
+    pub fn plan(&self) -> Result<Plan> {
+        let shape = &self.shape;
+        let c = &shape.config;
+        let options = self.decoder_options()?;
+        let (context, users) = (options.max_model_len, self.users.max(1));
+        let sum = self.sum(&options, context, users);
+        let weights = shape.weight_bytes();
+        let kv_bytes_per_user = shape.kv_bytes(context as u64, 1);
+        let total = sum.total();
+        let verdict = self.verdict(&options, context, users, total);
+        let shards = shape.layer_matrices().into_iter();
+        let shards = shards.chain([(c.vocab_size, c.hidden_size)]);
+        let shards = shards.map(|(rows, columns)| shape.shards(rows, columns));
+        Ok(Plan {
+            model: self.model.clone(),
+            architecture: c.architecture.clone(),
+            runs_here: shapes::is_run(&c.architecture)
+                && shape.weights.format().is_some()
+                && shape.kv.format().is_some(),
+            params: shape.params(),
+            attention: match c.num_kv_heads == c.num_heads {
+                true => "mha",
+                false => "gqa",
+            },
+            ctx_size: context,
+            trained_ctx_size: c.max_position_embeddings,
+            users,
+            weights_format: shape.weights.name(),
+            weight_bytes: weights.all,
+            weight_scale_bytes: weights.scales,
+            weight_bytes_by_format: by_format(|form| shape.weight_bytes_as(form).all),
+            weight_scale_bytes_by_format: by_format(|form| shape.weight_bytes_as(form).scales),
+            kv_dtype: shape.kv.name(),
+            kv_bytes_per_token: shape.kv_bytes_per_token(),
+            kv_bytes_per_user,
+            kv_bytes: shape.kv_bytes(context as u64, users as u64),
+            pages: shape.pages(context, users),
+            page_bytes: shape.page_bytes(),
+            pages_bytes: sum.pages,
+            scratch_bytes: sum.scratch,
+            other_bytes: sum.other,
+            total_bytes: total,
+            binding_bytes: shape.max_binding,
+            kv_slabs_per_layer: self.slabs(shape.pages(context, users)),
+            weight_shards: shards.max().unwrap_or(1),
+            memory_bytes: self.memory.map(|(bytes, _)| bytes),
+            memory_source: self.memory.map(|(_, source)| source.name()),
+            fits: verdict.fits,
+            reason: verdict.reason,
+            max_ctx_size: verdict.max_ctx_size,
+            max_users: verdict.max_users,
+            speed: self.speed(context, users, options.max_batched_tokens),
+        })
+    }
+
+    /// The sizes that loading would choose, were there memory for all of it.
+    fn decoder_options(&self) -> Result<DecoderOptions> {
+        let options = LoadOptions {
+            ctx_size: self.ctx_size,
+            max_running: self.users,
+            // only sizes of scratch depend on it: what is read by no kernel is near to what is
+            kv_format: self.shape.kv.format().unwrap_or_default(),
+            ..LoadOptions::default()
+        };
+        let tuning = Tuning {
+            activations: self.activations,
+            lanes: 1,
+            workgroup: 8,
+            tile_tokens: 8,
+            subgroups: false,
+            wide: false,
+        };
+        let tuned = Tuned {
+            tuning,
+            source: Source::Default,
+            ms: 0.0,
+        };
+        let (_, wanted) = self
+            .bounds
+            .wanted(&self.shape.config, &options, tuned, None)?;
+        Ok(wanted)
+    }
+
+    fn sum(&self, options: &DecoderOptions, context: usize, users: usize) -> Sum {
+        let pages = self.shape.pages(context, users);
+        let options = DecoderOptions {
+            max_running: users.min(MOST_RUNNING),
+            ..options.with_pool(PoolSize {
+                context,
+                pages: pages.min(MAX_PAGES as u64) as usize,
+            })
+        };
+        let several_slabs = self.slabs(pages).is_none_or(|slabs| slabs > 1);
+        let config = &self.shape.config;
+        let (scratch, other) = self.bounds.scratch_bytes(config, &options, several_slabs);
+        Sum {
+            weights: self.shape.weight_bytes().all,
+            pages: self.shape.page_bytes().saturating_mul(pages),
+            scratch,
+            other,
+        }
+    }
+
+    /// Into how many slabs a layer's `pages` go; `None` where a binding does not hold a split.
+    fn slabs(&self, pages: u64) -> Option<usize> {
+        let layers = 2 * self.shape.config.num_layers.max(1) as u64;
+        let fitting = self.shape.max_binding / (self.shape.page_bytes() / layers).max(1);
+        let split = SPLIT_PAGES as u64;
+        let slab = fitting / split * split;
+        (slab > 0).then(|| pages.div_ceil(slab) as usize)
+    }
+
+    fn verdict(
+        &self,
+        options: &DecoderOptions,
+        context: usize,
+        users: usize,
+        total: u64,
+    ) -> Verdict {
+        let Some((memory, _)) = self.memory else {
+            return Verdict {
+                fits: None,
+                reason: format!(
+                    "it takes {}; nobody tells how much memory there is",
+                    gigabytes(total)
+                ),
+                max_ctx_size: None,
+                max_users: None,
+            };
+        };
+        let fits = |context: usize, users: usize| {
+            let pages = self.shape.pages(context, users);
+            let sum = self.sum(options, context, users);
+            pages <= MAX_PAGES as u64 && self.slabs(pages).is_some() && sum.total() <= memory
+        };
+        // whole pages: less would leave room that nobody can use
+        let longest = |users| {
+            let at = |pages: usize| fits(pages * PAGE_SIZE, users);
+            let most = MAX_CONTEXT / PAGE_SIZE;
+            if at(1) {
+                PAGE_SIZE * largest(1, most, at)
+            } else {
+                0
+            }
+        };
+        let at = |users: usize| fits(context, users);
+        let max_users = if at(1) { largest(1, MOST_USERS, at) } else { 0 };
+        let max_ctx_size = longest(users);
+        let sizes = format!(
+            "it takes {}, {} are there",
+            gigabytes(total),
+            gigabytes(memory)
+        );
+        let fits = fits(context, users);
+        let weights = self.shape.weight_bytes().all;
+        let reason = if fits {
+            sizes
+        } else if self.slabs(1).is_none() {
+            format!("{SPLIT_PAGES} pages of a layer are over the largest binding of this adapter")
+        } else if pages_for(context) as u64 * users as u64 > MAX_PAGES as u64 {
+            format!("a cache has at most {MAX_PAGES} pages")
+        } else if weights > memory {
+            let smaller = WeightForm::ALL
+                .into_iter()
+                .find(|form| self.shape.weight_bytes_as(*form).all < memory.min(weights));
+            let advice = match smaller {
+                Some(form) => format!("; as {} they would fit", form.name()),
+                None => String::new(),
+            };
+            format!(
+                "{sizes}: the weights alone are {}{advice}",
+                gigabytes(weights)
+            )
+        } else if max_ctx_size > 0 {
+            format!("{sizes}: a context of {max_ctx_size} tokens would fit")
+        } else if longest(1) > 0 {
+            format!("{sizes}: one user with {} tokens would fit", longest(1))
+        } else {
+            format!("{sizes}: weights and activations leave no room for a page")
+        };
+        Verdict {
+            fits: Some(fits),
+            reason,
+            max_ctx_size: Some(max_ctx_size),
+            max_users: Some(max_users),
+        }
+    }
+
+    fn speed(&self, context: usize, users: usize, step_tokens: usize) -> Speed {
+        let prompt = self.prompt.clamp(1, context.saturating_sub(1).max(1));
+        let Some(roofline) = &self.roofline else {
+            return Speed {
+                prompt_tokens: prompt,
+                ..Speed::default()
+            };
+        };
+        let shape = &self.shape;
+        let bytes = roofline.peaks.stream_bytes_s;
+        let last = context - 1;
+        // weights that are read for a token: all but the rows of the embedding that are not its own
+        let c = &shape.config;
+        let (table, scales) = shape.weights.matrix_bytes(c.vocab_size, c.hidden_size);
+        let unread = if c.tied_head { 0 } else { table + scales };
+        let read = shape.weight_bytes().all - unread + shape.kv_bytes(prompt as u64, 1);
+        let one = |depth| 1.0 / roofline.step_seconds(shape, &StepShape::decode(depth));
+        let together = users.min(MOST_RUNNING);
+        let all = StepShape {
+            decodes: vec![last; together],
+            chunks: Vec::new(),
+            head_rows: together,
+        };
+        let known = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
+        Speed {
+            bandwidth_bytes_s: known(bytes),
+            decode_tok_s_bound: known(bytes / read as f64),
+            decode_tok_s: known(one(prompt)),
+            decode_tok_s_full: known(one(last)),
+            decode_tok_s_all: known(together as f64 / roofline.step_seconds(shape, &all)),
+            // without a rate of operations no prompt has a time
+            ttft_s: roofline
+                .matmul_ops_s
+                .is_finite()
+                .then(|| roofline.prompt_seconds(shape, 0, prompt, step_tokens)),
+            prompt_tokens: prompt,
+        }
+    }
+}
+
+/// What things take, in bytes.
+struct Sum {
+    weights: u64,
+    pages: u64,
+    scratch: u64,
+    other: u64,
+}
+
+impl Sum {
+    fn total(&self) -> u64 {
+        let rest = self.weights.saturating_add(self.scratch + self.other);
+        self.pages.saturating_add(rest)
+    }
+}
+
+struct Verdict {
+    fits: Option<bool>,
+    reason: String,
+    max_ctx_size: Option<usize>,
+    max_users: Option<usize>,
+}
+
+fn by_format<T>(of: impl Fn(WeightForm) -> T) -> ByFormat<T> {
+    ByFormat {
+        f32: of(WeightForm::F32),
+        f16: of(WeightForm::F16),
+        q8: of(WeightForm::Q8),
+        int8: of(WeightForm::Int8),
+    }
+}
+
+/// `12.3 GB`, or MB where that is less than one.
+fn gigabytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// A model whose every query head has keys of its own, as if nobody had thought of sharing them.
+pub fn as_mha(shape: ModelShape) -> ModelShape {
+    let config = super::Config {
+        num_kv_heads: shape.config.num_heads,
+        ..shape.config
+    };
+    ModelShape { config, ..shape }
+}
+
+/// The form of a cache that `name` means, the two spellings of 8 bits alike.
+pub fn kv_form(name: &str) -> Option<KvForm> {
+    match name {
+        "q8" => Some(KvForm::Int8),
+        name => KvForm::from_name(name),
+    }
+}
+
+#[cfg(test)]
+#[path = "plan/tests.rs"]
+mod tests;

@@ -1,0 +1,177 @@
+use super::super::roofline::Roofline;
+use super::super::shapes::BuiltIn;
+use super::*;
+use crate::kernels::peaks::Peaks;
+
+const GIB: u64 = 1 << 30;
+
+fn wanted(name: &str) -> Wanted {
+    let built_in = BuiltIn::find(name).unwrap();
+    let config = built_in.config();
+    Wanted {
+        model: name.to_owned(),
+        shape: ModelShape {
+            extra_layer_params: shapes::extra_layer_params(built_in.architecture, &config),
+            config,
+            weights: WeightForm::Q8,
+            kv: KvForm::F16,
+            max_binding: 128 << 20,
+        },
+        ctx_size: Some(4096),
+        users: 1,
+        activations: Activations::F32,
+        bounds: Bounds {
+            max_binding: 128 << 20,
+            is_software: false,
+        },
+        memory: None,
+        prompt: 512,
+        roofline: None,
+    }
+}
+
+fn with_memory(name: &str, gib: u64) -> Wanted {
+    Wanted {
+        memory: Some((gib * GIB, MemorySource::Given)),
+        ..wanted(name)
+    }
+}
+
+#[test]
+fn the_counterfactual_has_a_terabyte_of_keys_and_values() {
+    let mut asked = wanted("llama-3.1-405b");
+    asked.shape = as_mha(asked.shape);
+    asked.ctx_size = Some(131_072);
+    let plan = asked.plan().unwrap();
+    assert_eq!(plan.kv_bytes, 1_082_331_758_592);
+    assert_eq!(
+        (plan.attention, plan.ctx_size, plan.users),
+        ("mha", 131_072, 1)
+    );
+    assert_eq!((plan.pages, plan.pages_bytes), (8192, plan.kv_bytes));
+    assert_eq!((plan.fits, plan.max_ctx_size), (None, None));
+    // 128 heads: a layer's keys are 4 GiB, a binding holds an eighth of one
+    assert_eq!(plan.kv_slabs_per_layer, Some(32));
+    assert!(plan.weight_shards > 8, "{}", plan.weight_shards);
+    let gqa = wanted("llama-3.1-405b").plan().unwrap();
+    assert_eq!((gqa.attention, gqa.runs_here), ("gqa", true));
+}
+
+#[test]
+fn a_context_that_is_no_whole_page_takes_one_and_is_counted_exactly() {
+    let mut asked = wanted("llama-3.1-8b");
+    (asked.ctx_size, asked.users) = (Some(100), 3);
+    let plan = asked.plan().unwrap();
+    assert_eq!(plan.kv_bytes, 300 * 131_072);
+    assert_eq!((plan.pages, plan.pages_bytes), (21, 21 * 16 * 131_072));
+    let parts = plan.weight_bytes + plan.pages_bytes + plan.scratch_bytes + plan.other_bytes;
+    assert_eq!(plan.total_bytes, parts);
+}
+
+#[test]
+fn what_fits_fits_at_its_limits_and_not_beyond() {
+    let asked = with_memory("llama-3.1-8b", 16);
+    let plan = asked.plan().unwrap();
+    assert_eq!((plan.fits, plan.memory_source), (Some(true), Some("given")));
+    let (context, users) = (plan.max_ctx_size.unwrap(), plan.max_users.unwrap());
+    assert!(
+        context > 4096 && context.is_multiple_of(16) && users > 1,
+        "{context} {users}"
+    );
+    let fits = |context, users| {
+        let asked = Wanted {
+            ctx_size: Some(context),
+            users,
+            ..asked.clone()
+        };
+        asked.plan().unwrap().fits == Some(true)
+    };
+    assert!(fits(context, 1) && !fits(context + 1, 1));
+    assert!(fits(4096, users) && !fits(4096, users + 1));
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_what_would() {
+    let plan = with_memory("llama-3.1-8b", 6).plan().unwrap();
+    assert_eq!(
+        (plan.fits, plan.max_ctx_size, plan.max_users),
+        (Some(false), Some(0), Some(0))
+    );
+    assert!(
+        plan.reason.contains("weights alone are 8.5 GB"),
+        "{}",
+        plan.reason
+    );
+    let as_f16 = |gib| {
+        let mut asked = with_memory("llama-3.1-8b", gib);
+        asked.shape.weights = WeightForm::F16;
+        asked.plan().unwrap().reason
+    };
+    assert!(as_f16(9).ends_with("as q8 they would fit"), "{}", as_f16(9));
+    let mut long = with_memory("llama-3.1-8b", 16);
+    long.ctx_size = Some(131_072);
+    let plan = long.plan().unwrap();
+    assert_eq!((plan.fits, plan.max_users), (Some(false), Some(0)));
+    let longest = plan.max_ctx_size.unwrap();
+    assert!(
+        longest > 30_000 && plan.reason.contains(&longest.to_string()),
+        "{}",
+        plan.reason
+    );
+}
+
+#[test]
+fn speeds_are_bounded_by_the_bytes_of_a_token() {
+    let peaks = Peaks {
+        stream_bytes_s: 4.8e12,
+        fma_flops: 60e12,
+        dot4_ops: 240e12,
+        dispatch_s: 1e-6,
+    };
+    let mut asked = wanted("llama-3.1-8b");
+    asked.roofline = Some(Roofline::at_best(peaks));
+    let plan = asked.plan().unwrap();
+    let speed = plan.speed;
+    // 8.53 GB of which the embedding is not read, and 67 MB of cache
+    let bound = speed.decode_tok_s_bound.unwrap();
+    assert!((580.0..610.0).contains(&bound), "{bound}");
+    let decode = speed.decode_tok_s.unwrap();
+    assert!(
+        decode < bound && decode > 0.8 * bound,
+        "{decode} of {bound}"
+    );
+    assert!(speed.decode_tok_s_full.unwrap() < decode);
+    let operations = 2.0 * 7.5e9 * 512.0;
+    let ttft = speed.ttft_s.unwrap();
+    assert!(ttft > operations / 240e12 && ttft < 0.1, "{ttft}");
+    // eight users read the weights once
+    asked.users = 8;
+    let all = asked.plan().unwrap().speed.decode_tok_s_all.unwrap();
+    assert!(all > 5.0 * speed.decode_tok_s_full.unwrap(), "{all}");
+    // without operations there is a rate of tokens, but no time of a prompt
+    asked.roofline = Some(Roofline::at_best(Peaks {
+        fma_flops: f64::INFINITY,
+        dot4_ops: f64::INFINITY,
+        dispatch_s: 0.0,
+        ..peaks
+    }));
+    let speed = asked.plan().unwrap().speed;
+    assert!(speed.ttft_s.is_none() && speed.decode_tok_s.is_some());
+    asked.roofline = None;
+    assert_eq!(asked.plan().unwrap().speed.decode_tok_s, None);
+}
+
+#[test]
+fn odd_wishes_are_refused_or_told() {
+    let mut asked = wanted("llama-3.1-8b");
+    asked.ctx_size = Some(1);
+    assert!(asked.plan().unwrap_err().to_string().contains("ctx_size"));
+    // the longest context and many users are numbers, too
+    (asked.ctx_size, asked.users) = (Some(1 << 24), 1000);
+    asked.memory = Some((GIB, MemorySource::Host));
+    let plan = asked.plan().unwrap();
+    assert_eq!((plan.fits, plan.max_users), (Some(false), Some(0)));
+    assert!(plan.reason.contains("pages"), "{}", plan.reason);
+    asked.ctx_size = None;
+    assert_eq!(asked.plan().unwrap().ctx_size, 8192);
+}
