@@ -29,6 +29,7 @@ const PURE: &[&str] = &[
     "src/engine/batch.rs",
     "src/engine/simulate/arrivals.rs",
     "src/engine/simulate/contiguous.rs",
+    "src/engine/simulate/cost.rs",
     "src/engine/simulate/figures.rs",
     "src/engine/simulate/paged.rs",
     "src/engine/simulate/run.rs",

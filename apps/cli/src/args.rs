@@ -17,6 +17,7 @@ use crate::perplexity::args::PerplexityArgs;
 use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
+use crate::simulate::args::SimulateArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
@@ -78,6 +79,8 @@ pub enum Command {
     Perplexity(Box<PerplexityArgs>),
     /// Tell whether a model fits, and how fast it would be, without loading it
     Plan(Box<PlanArgs>),
+    /// Foretell what many users would see, by the scheduler on a clock that is a number
+    Simulate(Box<SimulateArgs>),
     /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
     Quantize(QuantizeArgs),
     /// Tell what a model is: architecture, sizes, quantisation, template
@@ -420,7 +423,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity", "plan"]
+        let options = ["run", "chat", "bench", "perplexity", "plan", "simulate"]
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

@@ -22,6 +22,7 @@ mod report;
 mod run;
 mod session;
 mod show;
+mod simulate;
 mod stopwatch;
 mod suggest;
 mod tokenize;
@@ -136,6 +137,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
         Command::Plan(args) => plan::plan(&args, global),
+        Command::Simulate(args) => simulate::simulate(&args, global),
         Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),

@@ -24,6 +24,27 @@ pub struct Arrival {
     pub prefix: Option<Prefix>,
 }
 
+impl Arrival {
+    /// What is out of range, if something is: the field, and what is wrong with it.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        if !(0.0..=LONGEST).contains(&self.at) {
+            let problem = format!("is {}, expected 0 to {LONGEST}", self.at);
+            return Some(("arrival_s", problem));
+        }
+        for (field, value) in [
+            ("prompt_tokens", self.prompt_tokens),
+            ("output_tokens", self.output_tokens),
+        ] {
+            if !(1..=LONGEST_TEXT).contains(&value) {
+                return Some((field, format!("is {value}, expected 1 to {LONGEST_TEXT}")));
+            }
+        }
+        let shared = self.prefix.filter(|p| p.tokens > self.prompt_tokens)?;
+        let problem = format!("is {}, more than the prompt has", shared.tokens);
+        Some(("prefix_tokens", problem))
+    }
+}
+
 /// The beginning of a prompt that others of a group begin with as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
@@ -181,39 +202,18 @@ pub fn check(arrivals: &[Arrival]) -> Result<()> {
     }
     let (mut before, mut tokens) = (0.0, 0usize);
     for (arrival, number) in arrivals.iter().zip(1..) {
-        let wrong = |field, problem: String| {
-            let problem = format!("of request {number} is {problem}");
-            Err(Error::request(field, problem))
+        let late = || {
+            let problem = format!("is {}, before that of the one before, {before}", arrival.at);
+            (arrival.at < before).then_some(("arrival_s", problem))
         };
-        let Arrival {
-            at,
-            prompt_tokens,
-            output_tokens,
-            prefix,
-        } = arrival;
-        if !(0.0..=LONGEST).contains(at) {
-            return wrong("arrival_s", format!("{at}, expected 0 to {LONGEST}"));
+        if let Some((field, problem)) = arrival.problem().or_else(late) {
+            return Err(Error::request(
+                field,
+                format!("of request {number} {problem}"),
+            ));
         }
-        if *at < before {
-            return wrong(
-                "arrival_s",
-                format!("{at}, before that of the one before, {before}"),
-            );
-        }
-        for (field, value) in [
-            ("prompt_tokens", prompt_tokens),
-            ("output_tokens", output_tokens),
-        ] {
-            if !(1..=LONGEST_TEXT).contains(value) {
-                return wrong(field, format!("{value}, expected 1 to {LONGEST_TEXT}"));
-            }
-        }
-        if let Some(prefix) = prefix.filter(|prefix| prefix.tokens > *prompt_tokens) {
-            let problem = format!("{}, more than its prompt has", prefix.tokens);
-            return wrong("prefix_tokens", problem);
-        }
-        before = *at;
-        tokens += prompt_tokens + output_tokens;
+        before = arrival.at;
+        tokens += arrival.prompt_tokens + arrival.output_tokens;
     }
     if tokens > MOST_TOKENS {
         let problem = format!("have {tokens} tokens, expected at most {MOST_TOKENS}");

@@ -7,6 +7,7 @@
 //! | [`run`](mod@run) | the loop: who has arrived is submitted, a step is planned, the clock goes on by its cost |
 //! | `paged` | the scheduler that serves, its pages and the pacer of a device |
 //! | [`contiguous`] | the same order of service where each request reserves one piece of memory, to compare with |
+//! | [`cost`] | what a step takes, by the roofline |
 //! | [`figures`] | what came of it: times, goodput, memory |
 //!
 //! The scheduler, the pool, the prefix cache and the pacer are those of the engine, called as
@@ -16,12 +17,14 @@
 
 pub mod arrivals;
 pub mod contiguous;
+pub mod cost;
 pub mod figures;
 mod paged;
 pub mod run;
 
 pub use arrivals::{Arrival, Lengths, Prefix, Workload};
 pub use contiguous::Reserve;
+pub use cost::RooflineCost;
 pub use figures::{Figures, MemoryUse, Quantiles, Slo};
 pub use run::{Chunking, Memory, Outcome, Served, Setup, simulate};
 
