@@ -75,7 +75,7 @@ fn a_sweep_has_a_row_for_each_and_the_pacer_is_near_the_best() {
         "--requests",
         "1500",
         "--rate",
-        "16",
+        "12",
         "--slo",
         "ttft:1500,itl:40",
         "--max-itl",
@@ -115,7 +115,7 @@ fn a_sweep_has_a_row_for_each_and_the_pacer_is_near_the_best() {
     for part in [
         "goodput/s",
         "|  auto |",
-        "| 2048 |",
+        " 2048 |",
         "| pages ",
         "waste %",
         "ttft within 1500 ms",
