@@ -55,7 +55,6 @@ const ROWS: &[(char, usize)] = &[('m', 33), ('c', 11), ('t', 16), ('l', 10), ('e
 
 /// Rows that no test has yet, since nothing is there yet that they could happen to.
 const ROWS_TO_COME: &[(&str, &str)] = &[
-    ("l7", "no command writes weights"),
     ("l9", "there is no window"),
     ("e10", "nothing listens on a port"),
     ("e11", "nothing serves, so nothing drains"),

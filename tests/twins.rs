@@ -10,11 +10,12 @@ use nelumbo::kernels::case::Expect;
 use nelumbo::kernels::twin::{self, Effort, Host, Watch, Watched};
 use nelumbo::kernels::{ALL, Activations, Entry};
 use nelumbo::kv::KvFormat;
-use nelumbo::model::{Config, synthetic};
+use nelumbo::model::{Config, Numerics, synthetic};
 use nelumbo::quant::Format;
-use nelumbo::{Error, LoadOptions};
-use std::collections::BTreeSet;
+use nelumbo::{Error, LoadOptions, Model};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// A device with all it can do.
 fn gpu() -> Option<Arc<Gpu>> {
@@ -98,7 +99,7 @@ fn what_a_device_writes_is_right_by_every_twin() {
 /// What was watched, in words, and what was wrong.
 #[derive(Default)]
 struct Seen {
-    ops: BTreeSet<String>,
+    ops: BTreeSet<&'static str>,
     kernels: BTreeSet<&'static str>,
     wrong: Vec<String>,
 }
@@ -109,7 +110,7 @@ fn watching(seen: &Arc<Mutex<Seen>>) -> Watch<impl FnMut(Watched) + Send + use<>
         each: move |watched: Watched| {
             let Place { layer, op } = watched.place;
             let mut seen = seen.lock().unwrap();
-            seen.ops.insert(op.to_owned());
+            seen.ops.insert(op);
             seen.kernels.insert(watched.variant.kernel.name);
             if let Some(problem) = watched.wrong {
                 let variant = watched.variant;
@@ -120,30 +121,65 @@ fn watching(seen: &Arc<Mutex<Seen>>) -> Watch<impl FnMut(Watched) + Send + use<>
     }
 }
 
-/// Prompts of 1, 8, 17 and 300 tokens, each in one step, and a few tokens drawn after each.
-fn watch_model(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Seen {
-    let seen = Arc::default();
-    let mut decoder = decoder(gpu, config, options);
-    decoder
-        .recorder()
-        .interpret(Some(Box::new(watching(&seen))));
-    let mut engine = EngineCore::new(decoder).unwrap();
-    let sampling = Sampling {
-        temperature: 0.9,
-        top_k: 50,
-        top_p: 0.95,
-        repeat_penalty: 1.1,
-        presence_penalty: 0.1,
-        logit_bias: vec![(5, -3.0)],
-        seed: 11,
-        ..Sampling::default()
-    };
-    for (seed, count) in [1, 8, 17, 300].into_iter().enumerate() {
-        let prompt = tokens(seed as u64, count, config.vocab_size);
-        answer(&mut engine, request(&prompt, 3, sampling.clone()));
+/// A model that is watched.
+struct Whole {
+    name: &'static str,
+    config: Config,
+    options: LoadOptions,
+    max_binding: Option<u64>,
+    /// Tokens of its prompts.
+    prompts: &'static [usize],
+}
+
+impl Whole {
+    /// Everything in one binding, and prompts that one step computes.
+    fn new(name: &'static str, config: Config, options: LoadOptions) -> Whole {
+        Whole {
+            name,
+            config,
+            options,
+            max_binding: None,
+            prompts: &[1, 8, 17, 300],
+        }
     }
-    drop(engine);
-    Arc::into_inner(seen).unwrap().into_inner().unwrap()
+
+    /// A few tokens drawn after each prompt; `None` where there is no device.
+    fn watch(&self) -> Option<Seen> {
+        let gpu = common::gpu(&OpenOptions {
+            coop: true,
+            max_binding: self.max_binding,
+            ..OpenOptions::default()
+        })?;
+        let seen = Arc::default();
+        let mut decoder = decoder(&gpu, &self.config, &self.options);
+        let cut = decoder
+            .weights()
+            .layers
+            .iter()
+            .any(|l| l.qkv.shards.len() > 1)
+            || decoder.kv().geometry().num_slabs() > 1;
+        assert_eq!(cut, self.max_binding.is_some(), "{}", self.name);
+        decoder
+            .recorder()
+            .interpret(Some(Box::new(watching(&seen))));
+        let mut engine = EngineCore::new(decoder).unwrap();
+        let sampling = Sampling {
+            temperature: 0.9,
+            top_k: 50,
+            top_p: 0.95,
+            repeat_penalty: 1.1,
+            presence_penalty: 0.1,
+            logit_bias: vec![(5, -3.0)],
+            seed: 11,
+            ..Sampling::default()
+        };
+        for (seed, &count) in self.prompts.iter().enumerate() {
+            let prompt = tokens(seed as u64, count, self.config.vocab_size);
+            answer(&mut engine, request(&prompt, 3, sampling.clone()));
+        }
+        drop(engine);
+        Some(Arc::into_inner(seen).unwrap().into_inner().unwrap())
+    }
 }
 
 /// 300 tokens fit a step.
@@ -156,12 +192,10 @@ fn options() -> LoadOptions {
     }
 }
 
-#[test]
-fn nothing_of_a_whole_model_is_wrong() {
-    let Some(gpu) = gpu() else {
-        return;
-    };
-    // heads that leave no whole records, and rows that end within a block
+/// Every cache and way to pass activations; heads that leave no whole records; matrices in shards, the
+/// last of which end anywhere; a cache in two slabs.
+fn wholes() -> Vec<Whole> {
+    let tiny = synthetic::tiny;
     let ragged = Config {
         hidden_size: 100,
         vocab_size: 301,
@@ -169,46 +203,92 @@ fn nothing_of_a_whole_model_is_wrong() {
         num_kv_heads: 1,
         head_dim: 40,
         tied_head: false,
-        ..synthetic::tiny()
+        ..tiny()
     };
-    let mut kernels = BTreeSet::new();
-    for (config, weights) in [(synthetic::tiny(), "q8"), (ragged, "f16")] {
-        for (kv_format, activations) in [
-            (KvFormat::F16, Activations::F32),
-            (KvFormat::F32, Activations::Q8),
-        ] {
-            if weights == "f16" && activations == Activations::Q8 {
-                continue; // cannot be
-            }
-            let options = LoadOptions {
-                weights: Format::from_name(weights).unwrap(),
-                kv_format,
-                activations: Some(activations),
-                ..options()
-            };
-            let seen = watch_model(&gpu, &config, &options);
-            assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
-            let ops = [
-                "attention",
-                "down",
-                "draw",
-                "embedding",
-                "gate_up",
-                "head",
-                "o",
-                "qkv",
-            ];
-            assert!(seen.ops.iter().eq(ops), "{:?}", seen.ops);
-            kernels.extend(seen.kernels);
-        }
-    }
-    for kernel in [
+    let large = Config {
+        num_layers: 1,
+        hidden_size: 1024,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 64,
+        intermediate_size: 1100,
+        vocab_size: 1301,
+        ..tiny()
+    };
+    let wide = Config {
+        num_layers: 1,
+        num_heads: 16,
+        num_kv_heads: 8,
+        head_dim: 128,
+        ..tiny()
+    };
+    let with = |kv_format, activations| LoadOptions {
+        kv_format,
+        activations: Some(activations),
+        ..options()
+    };
+    let (f32, q8) = (Activations::F32, Activations::Q8);
+    let f16_weights = LoadOptions {
+        weights: Format::from_name("f16").unwrap(),
+        ..with(KvFormat::F16, f32)
+    };
+    vec![
+        Whole::new("f16 cache", tiny(), with(KvFormat::F16, f32)),
+        Whole::new("f32 cache, q8", tiny(), with(KvFormat::F32, q8)),
+        Whole::new("ragged", ragged, f16_weights),
+        Whole {
+            max_binding: Some(1 << 20),
+            prompts: &[1, 40],
+            ..Whole::new("shards", large, with(KvFormat::F16, q8))
+        },
+        Whole {
+            max_binding: Some(1 << 20),
+            prompts: &[300],
+            ..Whole::new("slabs", wide, with(KvFormat::F32, f32))
+        },
+    ]
+}
+
+#[test]
+fn nothing_of_a_whole_model_is_wrong() {
+    let Some(gpu) = gpu() else {
+        return;
+    };
+    let mut all = wholes();
+    let mut expected = vec![
         "attention_merge",
+        "gather_rows",
         "pack",
         "penalties",
+        "rope",
         "sample",
-        "gather_rows",
-    ] {
+    ];
+    if gpu.caps().coop.is_some() {
+        let fast = LoadOptions {
+            numerics: Numerics::Fast,
+            ..options()
+        };
+        all.push(Whole::new("fast", synthetic::tiny(), fast));
+        expected.extend(["attention_coop", "halve", "matmul_coop"]);
+    }
+    let mut kernels = BTreeSet::new();
+    for whole in all {
+        let seen = whole.watch().expect("there is a device");
+        assert!(seen.wrong.is_empty(), "{}: {:#?}", whole.name, seen.wrong);
+        let ops = [
+            "attention",
+            "down",
+            "draw",
+            "embedding",
+            "gate_up",
+            "head",
+            "o",
+            "qkv",
+        ];
+        assert!(seen.ops.iter().copied().eq(ops), "{:?}", seen.ops);
+        kernels.extend(seen.kernels);
+    }
+    for kernel in expected {
         assert!(
             kernels.contains(kernel),
             "{kernel} is not among {kernels:?}"
@@ -304,4 +384,89 @@ fn one_wrong_element_is_found_where_it_is() {
         }
     }
     assert!(seen.iter().any(|watched| watched.wrong.is_some()));
+}
+
+/// Who computes.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Device,
+    Host,
+    Watched,
+}
+
+/// Lets whoever is named compute, and adds up seconds and dispatches of each operation.
+struct Turns {
+    who: Arc<Mutex<Who>>,
+    seen: Arc<Mutex<Seen>>,
+    seconds: Arc<Mutex<BTreeMap<&'static str, (f64, usize)>>>,
+}
+
+impl Interpreter for Turns {
+    fn dispatch(&mut self, call: &mut Call<'_>) -> Result<(), Error> {
+        let start = Instant::now();
+        match *self.who.lock().unwrap() {
+            Who::Device => call.on_device(),
+            Who::Host => Host.dispatch(call)?,
+            Who::Watched => watching(&self.seen).dispatch(call)?,
+        }
+        let mut seconds = self.seconds.lock().unwrap();
+        let (sum, count) = seconds.entry(call.place.op).or_default();
+        (*sum, *count) = (*sum + start.elapsed().as_secs_f64(), *count + 1);
+        Ok(())
+    }
+}
+
+#[test]
+fn the_real_model_is_right_on_the_device_and_the_same_on_the_host() {
+    let (Some(gpu), Some(path)) = (gpu(), common::model_path()) else {
+        return;
+    };
+    drop(gpu); // loading opens its own
+    let mut model = Model::load(&path, &options(), &mut |_, _| ()).unwrap();
+    let (who, seen) = (Arc::new(Mutex::new(Who::Device)), Arc::default());
+    let seconds = Arc::default();
+    let turns = Turns {
+        who: Arc::clone(&who),
+        seen: Arc::clone(&seen),
+        seconds: Arc::clone(&seconds),
+    };
+    model.decoder.recorder().interpret(Some(Box::new(turns)));
+    let prompt = model
+        .texts
+        .tokenizer
+        .encode_raw("The capital of France is the")
+        .unwrap();
+    let mut engine = EngineCore::new(model.decoder).unwrap();
+    let mut say = |by: Who, max_tokens: usize| {
+        *who.lock().unwrap() = by;
+        seconds.lock().unwrap().clear();
+        let start = Instant::now();
+        let said = answer(
+            &mut engine,
+            request(&prompt, max_tokens, Sampling::default()),
+        );
+        (said.tokens, start.elapsed().as_secs_f64())
+    };
+    let (on_device, _) = say(Who::Device, 12);
+    let (first, before) = say(Who::Host, 1);
+    let (on_host, all) = say(Who::Host, 12);
+    for (op, (sum, count)) in seconds.lock().unwrap().iter() {
+        println!(
+            "{op}: {:.2} ms a dispatch, {count} of them",
+            1e3 * sum / *count as f64
+        );
+    }
+    println!(
+        "prompt of {} tokens {before:.2} s, then {:.2} tokens/s",
+        prompt.len(),
+        11.0 / (all - before)
+    );
+    assert_eq!(first, on_device[..1]);
+    assert_eq!(on_host, on_device);
+    let (watched, taken) = say(Who::Watched, 2);
+    println!("two steps watched in {taken:.1} s");
+    assert_eq!(watched, on_device[..2]);
+    let seen = seen.lock().unwrap();
+    assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
+    assert_eq!(seen.ops.len(), 8, "{:?}", seen.ops);
 }

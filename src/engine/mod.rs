@@ -4,6 +4,7 @@
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+pub mod compare;
 mod embed;
 mod ends;
 mod engine_core;

@@ -344,3 +344,82 @@ pub fn cases() -> Vec<Case> {
 pub fn timings() -> Vec<Case> {
     attention_coop_cases::timings()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::numbers::Data;
+
+    fn half(v: f32) -> f32 {
+        half::f16::from_f32(v.clamp(-MAX, MAX)).to_f32()
+    }
+
+    /// A split as the shader walks it, in f32, with sums in one of the orders that a device may have.
+    fn walked(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> Vec<f32> {
+        let dim = q.len();
+        let peak = q.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        let exponent = (peak.to_bits() >> 23).clamp(11, 254);
+        let up = f32::from_bits((264 - exponent) << 23);
+        let factor = f32::from_bits((exponent - 10) << 23) * (scale * LOG2_E) as f32;
+        let q: Vec<f32> = q.iter().map(|v| half(v * up)).collect();
+        let (mut m, mut l, mut o) = (-1e30f32, 0.0f32, vec![0.0f32; dim]);
+        let chunks = keys.chunks(LEAST_KEYS * dim);
+        for (keys, values) in chunks.zip(values.chunks(LEAST_KEYS * dim)) {
+            let score = |key: &[f32]| {
+                let products = key.iter().zip(&q).map(|(k, q)| half(*k) * q);
+                products.sum::<f32>() * factor
+            };
+            let scores: Vec<f32> = keys.chunks(dim).map(score).collect();
+            let raised = scores.iter().fold(m, |top, s| top.max(s - 15.0));
+            let keep = if m == raised {
+                1.0
+            } else {
+                (m - raised).exp2()
+            };
+            l *= keep;
+            o.iter_mut().for_each(|o| *o *= keep);
+            for (score, value) in scores.iter().zip(values.chunks(dim)) {
+                let p = half((score - raised).exp2());
+                l += p;
+                o.iter_mut()
+                    .zip(value)
+                    .for_each(|(o, v)| *o += p * half(*v));
+            }
+            m = raised;
+        }
+        o.extend([m, l, 0.0, 0.0]);
+        o
+    }
+
+    /// No adapter that tests may count on runs this kernel, and none shows its partial results to a case.
+    #[test]
+    fn a_split_in_f16_is_within_the_bounds_of_a_partial_result() {
+        for (seed, keys) in [1, 31, 33, 200, 256].into_iter().enumerate() {
+            for (format, scale) in [
+                (KvFormat::F16, 0.125),
+                (KvFormat::F32, 0.125),
+                (KvFormat::F16, 1.5),
+            ] {
+                let mut data = Data::new(seed as u64);
+                let q = data.normal(64);
+                let mut cached = || -> Vec<f32> {
+                    let all = data.normal(keys * 64).into_iter();
+                    match format {
+                        KvFormat::F16 => all.map(half).collect(),
+                        KvFormat::F32 => all.collect(),
+                    }
+                };
+                let (keys, values) = (cached(), cached());
+                let exact = partial(&q, &keys, &values, scale, format);
+                let found = walked(&q, &keys, &values, scale);
+                assert_eq!(exact.len(), found.len());
+                for (i, (&(exact, bound), found)) in exact.iter().zip(found).enumerate() {
+                    let off = (exact - f64::from(found)).abs();
+                    assert!(off <= bound, "{i}: {found:e}, {exact:e} +- {bound:e}");
+                }
+                let (sum, bound) = exact[65];
+                assert!(scale > 1.0 || bound < 0.02 * sum, "{sum:e} +- {bound:e}");
+            }
+        }
+    }
+}

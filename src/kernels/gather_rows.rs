@@ -80,7 +80,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         .map(|&row| row as usize * columns..(row as usize + 1) * columns)
         .collect();
     let words = call.read_ranges("x", &ranges)?;
-    Ok(vec![Piece::exact("y", 0, words)])
+    Ok(vec![Piece::exact("y", 0, words.to_vec())])
 }
 
 /// There is only one.

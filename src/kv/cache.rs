@@ -4,6 +4,7 @@ use super::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Part, Tensor, Variant};
 use crate::wgsl;
+use half::slice::HalfFloatSliceExt;
 
 /// How cached keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,13 +64,14 @@ impl KvFormat {
 
     /// The elements of whole words of a tensor.
     pub fn unpack(self, words: &[u32]) -> Vec<f32> {
-        let half = |w: u32| half::f16::from_bits(w as u16).to_f32();
         match self {
             KvFormat::F32 => words.iter().map(|&w| f32::from_bits(w)).collect(),
-            KvFormat::F16 => words
-                .iter()
-                .flat_map(|&w| [half(w), half(w >> 16)])
-                .collect(),
+            KvFormat::F16 => {
+                let halves: &[half::f16] = bytemuck::cast_slice(words);
+                let mut values = vec![0.0; halves.len()];
+                halves.convert_to_f32_slice(&mut values);
+                values
+            }
         }
     }
 

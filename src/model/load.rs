@@ -13,11 +13,14 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Activations;
+use crate::kernels::{self, Activations};
 use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Tokens of a step when nothing is asked for where twins compute: nothing ends a step before its time.
+const HOST_BATCHED_TOKENS: usize = 16;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -100,7 +103,7 @@ impl Model {
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&OpenOptions {
+        let gpu = kernels::open(&OpenOptions {
             coop: options.numerics == Numerics::Fast,
             ..options.open.clone()
         })?;
@@ -149,6 +152,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return fill(); // nothing is compiled
+    }
     if gpu.is_parallel() {
         gpu.zero(decoder.weights().tensors())?; // two threads will be at them
     }
@@ -216,6 +222,11 @@ fn sizes(
 ) -> Result<DecoderOptions> {
     let bounds = Bounds::of(gpu);
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
+    let of_host = gpu.is_host().then_some(HOST_BATCHED_TOKENS);
+    let options = &LoadOptions {
+        batch_size: options.batch_size.or(of_host),
+        ..options.clone()
+    };
     let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
     wanted.geometry(config, bounds.max_binding)?;
     let costs = Costs {

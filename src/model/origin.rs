@@ -9,6 +9,7 @@ use super::weights::ModelWeights;
 use crate::error::{Error, Result};
 use crate::formats::Checkpoint;
 use crate::gpu::{AdapterReport, Gpu, OpenOptions};
+use crate::kernels;
 use crate::quant::Format;
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ impl Recipe {
     /// [`Error::NoAdapter`] when the adapter does not come back or another came in its place; and as
     /// [`Origin::decoder`].
     pub fn make(&self) -> Result<Decoder> {
-        let gpu = Gpu::open(&self.open)?;
+        let gpu = kernels::open(&self.open)?;
         same_adapter(&self.report, gpu.report())?;
         self.origin.decoder(&gpu, self.sizes, &mut |_, _| ())
     }

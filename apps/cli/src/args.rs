@@ -12,6 +12,8 @@ use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
+use crate::compare::args::CompareArgs;
+use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
 use crate::plan::args::PlanArgs;
@@ -77,12 +79,14 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Tell how well a model predicts a text, and how far its predictions are from another's
     Perplexity(Box<PerplexityArgs>),
-    /// Tell whether a model fits, and how fast it would be, without loading it
-    Plan(Box<PlanArgs>),
-    /// Foretell what many users would see, by the scheduler on a clock that is a number
-    Simulate(Box<SimulateArgs>),
     /// Write a model's weights as 8-bit integers, or as f16, in either layout of files
     Quantize(QuantizeArgs),
+    /// Tell whether a model fits, and how fast it would be, without loading it
+    Plan(Box<PlanArgs>),
+    /// Hold every adapter against the CPU: right or wrong, and how fast
+    Compare(Box<CompareArgs>),
+    /// Foretell what many users would see, by the scheduler on a clock that is a number
+    Simulate(Box<SimulateArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -131,7 +135,7 @@ pub enum Command {
 /// Which graphics interface to use.
 #[derive(Debug, Clone, Args)]
 pub struct BackendArgs {
-    /// Use this interface and never fall back to another
+    /// Use this interface and never fall back to another; cpu computes without any driver
     #[arg(long, value_enum, env = "NELUMBO_BACKEND")]
     pub backend: Option<BackendName>,
 }
@@ -165,6 +169,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -348,13 +354,19 @@ pub struct DeviceArgs {
     pub hf_file: Option<String>,
 }
 
-/// Graphics interfaces by the names users know.
+/// Graphics interfaces by the names users know, and the way without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendName {
+    /// Linux, Windows, Android
     Vulkan,
+    /// Apple systems
     Metal,
+    /// Windows
     Dx12,
+    /// Where there is nothing else
     Gl,
+    /// No GPU and no driver: right, and slow
+    Cpu,
 }
 
 /// Weight formats in device memory.
@@ -423,7 +435,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity", "plan", "simulate"]
+        let options = crate::config::SECTIONS
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

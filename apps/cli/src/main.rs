@@ -1,15 +1,17 @@
-//! The `nelumbo` command: `chat`, `run`, `bench`, `perplexity`, `plan`, `quantize`, `simulate`, `show`,
-//! `tokenize`, `devices`, `pull`, `rm`, `ls`, and what tells about the program itself.
+//! The `nelumbo` command: a folder or a file for each of its commands, listed in `args::Command`, and what
+//! they share.
 
 mod args;
 mod argv;
 mod bench;
 mod chat;
+mod compare;
 mod config;
 mod date;
 mod devices;
 mod exit;
 mod generate;
+mod inspect;
 mod models;
 mod options;
 mod output;
@@ -136,9 +138,10 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Chat(args) => chat::chat(*args, global, given),
         Command::Bench(args) => bench::bench(*args, global, given),
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
-        Command::Plan(args) => plan::plan(&args, global),
-        Command::Simulate(args) => simulate::simulate(&args, global),
         Command::Quantize(args) => quantize::quantize(&args, global),
+        Command::Plan(args) => plan::plan(&args, global),
+        Command::Compare(args) => compare::compare(*args, global, given),
+        Command::Simulate(args) => simulate::simulate(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),

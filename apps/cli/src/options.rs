@@ -202,6 +202,7 @@ pub fn backend(args: &BackendArgs) -> Option<Backend> {
         BackendName::Metal => Backend::Metal,
         BackendName::Dx12 => Backend::Dx12,
         BackendName::Gl => Backend::Gl,
+        BackendName::Cpu => Backend::Cpu,
     })
 }
 

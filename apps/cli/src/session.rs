@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
-use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
+use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::warm::shader_hash;
@@ -90,8 +90,10 @@ pub fn open(
             let about = (texts, gpu, memory, context_limit, numerics, tuning);
             Ok((engine, about))
         })?;
-    let pinned =
-        options.device.selection.device.is_some() || options.device.selection.allow_software;
+    let selection = &options.device.selection;
+    let pinned = selection.device.is_some()
+        || selection.allow_software
+        || selection.backend == Some(Backend::Cpu);
     if gpu.is_software() && !pinned && !quiet {
         say(&format!(
             "note: no GPU found; running on the CPU with {}",
@@ -159,23 +161,23 @@ pub fn load_options(
     })
 }
 
+/// Token ids of the prompt: as it is, or as the user's turn of a chat.
+pub fn encode(texts: &Texts, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
+    if options.raw {
+        return Ok(texts.tokenizer.encode_raw(prompt)?);
+    }
+    let system = options.system.iter();
+    let messages: Vec<Message> = system
+        .map(|text| Message::new("system", text))
+        .chain([Message::new("user", prompt)])
+        .collect();
+    Ok(texts.encode_chat(&messages, &date::today())?)
+}
+
 impl Session {
     /// How the model's authors would have tokens drawn.
     pub fn advice(&self) -> &SamplingDefaults {
         &self.texts.sampling
-    }
-
-    /// Token ids of the prompt: as it is, or as the user's turn of a chat.
-    fn encode(&self, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
-        if options.raw {
-            return Ok(self.texts.tokenizer.encode_raw(prompt)?);
-        }
-        let system = options.system.iter();
-        let messages: Vec<Message> = system
-            .map(|text| Message::new("system", text))
-            .chain([Message::new("user", prompt)])
-            .collect();
-        Ok(self.texts.encode_chat(&messages, &date::today())?)
     }
 
     /// The longest sequence, prompt and answer, in tokens.
@@ -197,7 +199,7 @@ impl Answers for Session {
         piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
-        let encode = || self.encode(prompt, options);
+        let encode = || encode(&self.texts, prompt, options);
         self.generate(&encode, options, piece, stop)
     }
 }

@@ -119,7 +119,8 @@ impl Walk {
             first..first + walk.seen(walk.tokens() - 1).div_ceil(PAGE_SIZE)
         };
         let ranges: Vec<_> = all.iter().map(table).collect();
-        let mut words = call.read_ranges("step_meta", &ranges)?.into_iter();
+        let words = call.read_ranges("step_meta", &ranges)?;
+        let mut words = words.iter().copied();
         for (walk, range) in all.iter_mut().zip(ranges) {
             walk.table = words.by_ref().take(range.len()).collect();
         }

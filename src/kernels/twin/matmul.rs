@@ -265,7 +265,7 @@ fn exact_dot(w: &[f32], x: &[f32]) -> Exact {
 
 /// A sum of products alone: f32 within a group, where eight chains of four are added by a tree, a shorter
 /// way than the shader's, and f64 from group to group.
-fn fast_dot(w: &[f32], x: &[f32]) -> Exact {
+pub(crate) fn fast_dot(w: &[f32], x: &[f32]) -> Exact {
     let groups = w
         .as_chunks::<GROUP>()
         .0

@@ -2,7 +2,7 @@
 //! the memory that they have on the device.
 
 use crate::error::Result;
-use crate::gpu::Call;
+use crate::gpu::{Call, Words};
 use crate::quant::{BLOCK_ROWS, Format, GROUP};
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use std::ops::Range;
 pub(crate) struct Packed {
     format: &'static Format,
     groups: usize,
-    weights: Vec<u32>,
-    scales: Vec<u32>,
+    weights: Words,
+    scales: Words,
 }
 
 impl Packed {
@@ -33,7 +33,7 @@ impl Packed {
         };
         let weights = call.read_ranges("w", &words(format.group_bytes))?;
         let scales = match format.scale_bytes {
-            0 => Vec::new(),
+            0 => Words::default(),
             bytes => call.read_ranges("w_scales", &words(bytes))?,
         };
         Ok(Packed {

@@ -141,7 +141,7 @@ fn speeds_are_bounded_by_the_bytes_of_a_token() {
         "{decode} of {bound}"
     );
     assert!(speed.decode_tok_s_full.unwrap() < decode);
-    let operations = 2.0 * 7.5e9 * 512.0;
+    let operations = 2.0 * 6.9e9 * 512.0;
     let ttft = speed.ttft_s.unwrap();
     assert!(ttft > operations / 240e12 && ttft < 0.1, "{ttft}");
     // eight users read the weights once

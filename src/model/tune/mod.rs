@@ -92,8 +92,8 @@ pub fn choose(
         source,
         ms: 0.0,
     };
-    // there is no clock for it on wasm32
-    if !options.autotune || cfg!(target_family = "wasm") {
+    // there is no clock for it on wasm32, and twins know no other way
+    if !options.autotune || gpu.is_host() || cfg!(target_family = "wasm") {
         return Ok((default, Straggler::none()));
     }
     let shape = Shape {

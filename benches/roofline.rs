@@ -1,0 +1,188 @@
+//! How well the roofline foretells: steps of one token over depth, and prompts, against their times.
+//!
+//! `cargo bench --bench roofline` takes the GGUF file that `NELUMBO_TEST_MODEL` names and a model with
+//! seeded weights of another shape. What the adapter does is measured before each, by the same clock:
+//! wall clock with `wall` among the arguments; else, on a software adapter, the CPU time of the process
+//! over the number of cores, which other programs hardly change. `q8` and `f32` pin how activations are
+//! passed on; otherwise loading chooses. `-o json` prints an array of rows instead of a table.
+
+#[path = "../apps/cli/src/bench/clock.rs"]
+mod clock;
+#[path = "../apps/cli/commit.rs"]
+mod commit;
+#[path = "support/quantile.rs"]
+mod quantile;
+
+use clock::Clock;
+use nelumbo::engine::EngineCore;
+use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
+use nelumbo::kernels::case::Data;
+use nelumbo::kernels::peaks::Peaks;
+use nelumbo::model::load::decoder_from_parts;
+use nelumbo::model::roofline::{ModelShape, Roofline, Subject};
+use nelumbo::model::{Config, Decoder, synthetic};
+use nelumbo::{Error, LoadOptions, Model};
+use quantile::quantile;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Tokens before those that are timed.
+const DEPTHS: [usize; 4] = [0, 512, 1024, 2048];
+/// Steps of one token at each.
+const STEPS: usize = 12;
+/// Prompts, from the beginning.
+const PROMPTS: [usize; 2] = [128, 512];
+/// Rounds, of which the median counts.
+const ROUNDS: usize = 3;
+/// Seconds of a single measurement of the adapter.
+const SPAN: f64 = 0.02;
+
+/// What was asked for.
+struct Arguments {
+    wall: bool,
+    activations: Option<Activations>,
+    as_json: bool,
+}
+
+fn main() -> Result<(), Error> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| words.iter().any(|w| w == word);
+    let arguments = Arguments {
+        wall: has("wall"),
+        activations: Activations::ALL.into_iter().find(|a| has(a.name())),
+        as_json: has("json"),
+    };
+    let options = LoadOptions {
+        open: OpenOptions::from_env()?,
+        ctx_size: Some(2560),
+        max_running: 1,
+        activations: arguments.activations,
+        autotune: true,
+        ..LoadOptions::default()
+    };
+    let mut rows = Vec::new();
+    if let Some(path) = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from) {
+        let model = Model::load(&path, &options, &mut |_, _| ())?;
+        rows.extend(time(&arguments, "model", model.decoder)?);
+    }
+    let config = Config {
+        num_layers: 8,
+        hidden_size: 1024,
+        num_heads: 16,
+        num_kv_heads: 4,
+        head_dim: 64,
+        intermediate_size: 2816,
+        vocab_size: 32_000,
+        max_position_embeddings: 4096,
+        ..synthetic::tiny()
+    };
+    let gpu = Gpu::open(&options.open)?;
+    let checkpoint = synthetic::checkpoint(&config, 1)?;
+    let decoder = decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options)?;
+    rows.extend(time(&arguments, "seeded", decoder)?);
+    if arguments.as_json {
+        println!("{:#}", Value::from(rows));
+    }
+    Ok(())
+}
+
+/// A row for each test of `decoder`.
+fn time(arguments: &Arguments, name: &str, decoder: Decoder) -> Result<Vec<Value>, Error> {
+    let (shape, subject) = (
+        ModelShape::of(&decoder),
+        Subject {
+            tuning: *decoder.tuning(),
+            weights: decoder.weights().embedding.format,
+            kv: decoder.kv().format(),
+        },
+    );
+    let clock = match arguments.wall {
+        true => Clock::Wall(Instant::now()),
+        false => Clock::for_adapter(decoder.gpu().is_software()),
+    };
+    let own = Gpu::open(decoder.gpu().options())?;
+    let mut now = || clock.now();
+    let peaks = Peaks::measure(&own, &mut now, SPAN)?;
+    let roofline = Roofline::measure(&own, subject, peaks, &mut now, SPAN)?;
+    let mut engine = EngineCore::new(decoder)?;
+    let step_tokens = engine.decoder().max_batched_tokens();
+    let mut data = Data::new(3);
+    let room = DEPTHS[DEPTHS.len() - 1] + STEPS + 1;
+    let ids: Vec<u32> = (0..room)
+        .map(|_| data.below(shape.config.vocab_size) as u32)
+        .collect();
+    let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); DEPTHS.len() + PROMPTS.len()];
+    let mut trial = engine.trial(room)?;
+    for round in 0..=ROUNDS {
+        trial.rewind(0);
+        for (i, depth) in DEPTHS.into_iter().enumerate() {
+            if trial.len() < depth {
+                trial.feed(&ids[trial.len()..depth])?;
+            }
+            let start = clock.now();
+            for id in &ids[depth..depth + STEPS] {
+                trial.feed(&[*id])?;
+            }
+            if round > 0 {
+                seconds[i].push((clock.now() - start) / STEPS as f64);
+            }
+            trial.rewind(depth);
+        }
+        for (i, tokens) in PROMPTS.into_iter().enumerate() {
+            trial.rewind(0);
+            let start = clock.now();
+            trial.feed(&ids[..tokens])?;
+            if round > 0 {
+                seconds[DEPTHS.len() + i].push(clock.now() - start);
+            }
+        }
+    }
+    drop(trial);
+    let decodes = DEPTHS.into_iter().map(|depth| {
+        let foretold = roofline.decode_seconds(&shape, depth, STEPS) / STEPS as f64;
+        (format!("a token after {depth}"), foretold)
+    });
+    let prompts = PROMPTS.into_iter().map(|tokens| {
+        let foretold = roofline.prompt_seconds(&shape, 0, tokens, step_tokens);
+        (format!("a prompt of {tokens}"), foretold)
+    });
+    let report = engine.decoder().gpu().report();
+    if !arguments.as_json {
+        println!(
+            "{name}: {} ({}, {}), {}; {}\n{roofline:?}\n| Test | Foretold, ms | Measured, ms | Off |\n|---|---|---|---|",
+            report.name,
+            report.backend,
+            report.driver_info,
+            clock.name(),
+            subject.tuning.describe()
+        );
+    }
+    let rows = decodes
+        .chain(prompts)
+        .zip(seconds)
+        .map(|((test, foretold), mut seconds)| {
+            let measured = quantile(&seconds, 0.5);
+            let off = 100.0 * (foretold / measured - 1.0);
+            if !arguments.as_json {
+                let (foretold, measured) = (foretold * 1e3, measured * 1e3);
+                println!("| {test} | {foretold:.1} | {measured:.1} | {off:+.1} % |");
+            }
+            json!({
+                "model": name,
+                "test": test,
+                "foretold_ms": foretold * 1e3,
+                "measured_ms": measured * 1e3,
+                "samples_ms": seconds.iter().map(|s| s * 1e3).collect::<Vec<_>>(),
+                "off_pct": off,
+                "clock": clock.name(),
+                "tuning": subject.tuning.describe(),
+                "adapter": report.name,
+                "backend": report.backend.name(),
+                "driver": report.driver_info,
+                "commit": commit::head(Path::new(env!("CARGO_MANIFEST_DIR"))).commit,
+            })
+        });
+    Ok(rows.collect())
+}
