@@ -24,6 +24,7 @@ pub mod request;
 pub mod runner;
 pub mod scheduler;
 pub mod sequence;
+pub mod simulate;
 mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;

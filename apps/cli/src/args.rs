@@ -20,6 +20,7 @@ use crate::perplexity::args::PerplexityArgs;
 use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
+use crate::simulate::args::SimulateArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
@@ -85,6 +86,8 @@ pub enum Command {
     Plan(Box<PlanArgs>),
     /// Hold every adapter against the CPU: right or wrong, and how fast
     Compare(Box<CompareArgs>),
+    /// Foretell what many users would see, by the scheduler on a clock that is a number
+    Simulate(Box<SimulateArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them

@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod session;
 mod show;
+mod simulate;
 mod stopwatch;
 mod suggest;
 mod tokenize;
@@ -141,6 +142,7 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Plan(args) => plan::plan(&args, global),
         Command::Compare(args) => compare::compare(*args, global, given),
+        Command::Simulate(args) => simulate::simulate(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
