@@ -83,7 +83,7 @@ fn print_header(gpu: &Gpu, clock: &Clock, peaks: &Peaks) {
     );
     println!(
         "{:<58} {:>10} {:>10} {:>12} {:>8} {:>9} {:>7} bound",
-        "case", "min us", "median us", "predicted us", "GB/s", "GFLOP/s", "% peak"
+        "case", "min us", "median us", "roofline us", "GB/s", "GFLOP/s", "% peak"
     );
 }
 
@@ -93,7 +93,7 @@ fn print_row(timed: &Timed) {
         timed.case,
         timed.min_ns / 1e3,
         timed.median_ns / 1e3,
-        timed.predicted_ns / 1e3,
+        timed.roofline_ns / 1e3,
         timed.gb_s,
         timed.gflop_s,
         timed.roofline_pct,

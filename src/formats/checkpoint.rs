@@ -34,6 +34,9 @@ pub struct TensorInfo {
     source: usize,
     /// The first byte within that source.
     offset: u64,
+    /// What the elements are to be multiplied with: a row for each row, and in it a value for each of
+    /// as many groups of columns as it has.
+    scales: Option<Box<TensorInfo>>,
 }
 
 impl TensorInfo {
@@ -46,6 +49,7 @@ impl TensorInfo {
             encoding,
             source: 0,
             offset,
+            scales: None,
         }
     }
 
@@ -69,9 +73,16 @@ impl TensorInfo {
             .expect("row lengths are checked when a file is opened")
     }
 
-    /// Bytes that the tensor takes in the file.
+    /// Bytes that the tensor takes in the file, with its scales where they are a tensor of their own.
     pub fn bytes(&self) -> u64 {
-        self.rows() as u64 * self.row_bytes() as u64
+        let own = self.rows() as u64 * self.row_bytes() as u64;
+        own + self.scales.as_ref().map_or(0, |scales| scales.bytes())
+    }
+
+    /// Columns that share a scale, where scales are a tensor of their own.
+    pub fn scaled_columns(&self) -> Option<usize> {
+        let scales = self.scales.as_ref()?;
+        Some(self.columns() / scales.columns())
     }
 }
 
@@ -243,6 +254,23 @@ impl Checkpoint {
         self.tensors.iter().map(TensorInfo::bytes).sum()
     }
 
+    /// Of each pair makes the second tensor the scales of the first; both are there, fit each other, and
+    /// are in no other pair.
+    pub(super) fn attach_scales(&mut self, pairs: &[(String, String)]) {
+        let mut tensors: Vec<Option<TensorInfo>> = std::mem::take(&mut self.tensors)
+            .into_iter()
+            .map(Some)
+            .collect();
+        for (name, scales) in pairs {
+            let scales = tensors[self.by_name[scales]].take();
+            let tensor = tensors[self.by_name[name]].as_mut();
+            tensor.expect("no scales of another").scales = scales.map(Box::new);
+        }
+        self.tensors = tensors.into_iter().flatten().collect();
+        let names = self.tensors.iter().map(|tensor| tensor.name.clone());
+        self.by_name = names.zip(0..).collect();
+    }
+
     /// Reads and decodes rows of a tensor of this checkpoint. Whatever `out` held is replaced by
     /// `rows.len() * info.columns()` values, row after row; after an error it holds nothing of use.
     ///
@@ -258,6 +286,20 @@ impl Checkpoint {
         rows: Range<usize>,
         out: &mut Vec<f32>,
     ) -> Result<()> {
+        self.read_stored(info, rows.clone(), out)?;
+        let Some(scales) = &info.scales else {
+            return Ok(());
+        };
+        let mut factors = Vec::new();
+        self.read_stored(scales, rows, &mut factors)?;
+        let group = info.columns() / scales.columns();
+        for (values, factor) in out.chunks_mut(group).zip(factors) {
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
+        Ok(())
+    }
+
+    fn read_stored(&self, info: &TensorInfo, rows: Range<usize>, out: &mut Vec<f32>) -> Result<()> {
         let num_rows = info.rows();
         assert!(
             rows.start <= rows.end && rows.end <= num_rows,

@@ -15,7 +15,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::checkpoint::Checkpoint;
-use super::safetensors;
+use super::compressed;
+use super::safetensors::{self, Codes};
 use super::source::FileSource;
 use crate::error::{Error, Result};
 
@@ -58,12 +59,25 @@ impl HfDir {
         let config_path = dir.join(CONFIG_NAME);
         let config = read_json(&config_path)?
             .ok_or_else(|| not_found(dir, format!("no {CONFIG_NAME} in this directory")))?;
+        // a scheme that is not read is for the model to refuse, which may not need the weights
+        let scheme = compressed::scheme(&config_path, &config);
+        let codes = match &scheme {
+            Ok(Some(_)) => Codes::Allowed,
+            _ => Codes::Refused,
+        };
         let checkpoint = if dir.join(WEIGHTS_NAME).exists() {
-            let path = dir.join(WEIGHTS_NAME);
-            let file = safetensors::read_file(&path, Arc::new(FileSource::open(&path)?))?;
-            Checkpoint::from_files(dir.to_owned(), vec![file])?
+            open_file(dir, codes)
         } else {
-            open_shards(dir)?
+            open_shards(dir, codes)
+        };
+        let checkpoint = match (checkpoint, scheme) {
+            // of why a type is not read the settings say more than the type
+            (Err(Error::Unsupported { .. }), Err(error)) => return Err(error),
+            (Ok(mut checkpoint), Ok(Some(scheme))) => {
+                scheme.attach(&mut checkpoint)?;
+                checkpoint
+            }
+            (checkpoint, _) => checkpoint?,
         };
         Ok(HfDir {
             checkpoint,
@@ -215,7 +229,13 @@ impl<'de> Visitor<'de> for WeightMapVisitor {
     }
 }
 
-fn open_shards(dir: &Path) -> Result<Checkpoint> {
+fn open_file(dir: &Path, codes: Codes) -> Result<Checkpoint> {
+    let path = dir.join(WEIGHTS_NAME);
+    let file = safetensors::read_file(&path, Arc::new(FileSource::open(&path)?), codes)?;
+    Checkpoint::from_files(dir.to_owned(), vec![file])
+}
+
+fn open_shards(dir: &Path, codes: Codes) -> Result<Checkpoint> {
     let index_path = dir.join(INDEX_NAME);
     let Some(Index { weight_map }) = read_json(&index_path)? else {
         let problem = format!("no {WEIGHTS_NAME} and no {INDEX_NAME} in this directory");
@@ -238,7 +258,7 @@ fn open_shards(dir: &Path) -> Result<Checkpoint> {
     let mut files = Vec::new();
     for path in &paths {
         let source = FileSource::open(path)?;
-        files.push(safetensors::read_file(path, Arc::new(source))?);
+        files.push(safetensors::read_file(path, Arc::new(source), codes)?);
     }
     let checkpoint = Checkpoint::from_files(dir.to_owned(), files)?;
 

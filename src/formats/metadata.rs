@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::cursor::Cursor;
+use super::write::GgufWriter;
 use crate::error::{Error, Result};
 
 /// Strings in one array. The largest vocabularies have a quarter of a million entries.
@@ -46,6 +47,18 @@ impl Value {
             Value::F32s(_) => "an array of floats",
             Value::Bools(_) => "an array of bools",
         }
+    }
+}
+
+fn put_integer(file: GgufWriter, key: &str, value: i128) -> GgufWriter {
+    if let Ok(value) = u32::try_from(value) {
+        file.u32(key, value)
+    } else if let Ok(value) = i32::try_from(value) {
+        file.i32(key, value)
+    } else if let Ok(value) = u64::try_from(value) {
+        file.u64(key, value)
+    } else {
+        file.raw(key, 11, &(value as i64).to_le_bytes())
     }
 }
 
@@ -181,6 +194,33 @@ impl Metadata {
     /// Whether the key is there, whatever its type.
     pub fn contains(&self, key: &str) -> bool {
         self.values.contains_key(key)
+    }
+
+    /// Adds all keys that `keep` wants to a file that is being written. Integers become the narrowest of
+    /// u32, i32, u64 and i64 that holds them, whatever they were; the bytes of a normaliser stay bytes.
+    pub fn copy_to(&self, mut file: GgufWriter, keep: impl Fn(&str) -> bool) -> GgufWriter {
+        for (key, value) in self.values.iter().filter(|(key, _)| keep(key)) {
+            file = match value {
+                Value::Integer(value) => put_integer(file, key, *value),
+                Value::Float(value) => file.f32(key, *value),
+                Value::Bool(value) => file.bool(key, *value),
+                Value::String(value) => file.string(key, value),
+                Value::Strings(values) => file.strings(key, values),
+                Value::I32s(values) if key.ends_with("precompiled_charsmap") => {
+                    let bytes: Vec<u8> = values.iter().map(|v| *v as u8).collect();
+                    file.array(key, 0, bytes.len(), &bytes)
+                }
+                Value::I32s(values) => file.i32s(key, values),
+                Value::F32s(values) => file.f32s(key, values),
+                Value::Bools(values) => {
+                    let bytes: Vec<u8> = values.iter().map(|v| u8::from(*v)).collect();
+                    file.array(key, 7, bytes.len(), &bytes)
+                }
+                // known of it is the first value that nobody can use
+                Value::WideIntegers { .. } => file,
+            };
+        }
+        file
     }
 
     fn wrong(&self, key: &str, value: &Value, wanted: &str) -> Error {

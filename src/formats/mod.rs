@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! open -> Gguf  { checkpoint, metadata }          gguf, split, metadata, cursor
-//!      -> HfDir { checkpoint, config, dir }       hf, safetensors
+//!      -> HfDir { checkpoint, config, dir }       hf, safetensors, compressed
 //!                   |
 //!                   +- get / require / expect_shape -> TensorInfo
 //!                   +- read_rows -> f32           checkpoint, encoding, source
@@ -24,6 +24,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 
 pub mod checkpoint;
+pub mod compressed;
 mod cursor;
 pub mod encoding;
 mod file_type;
@@ -33,6 +34,7 @@ pub mod metadata;
 pub mod safetensors;
 pub mod source;
 mod split;
+pub mod stream;
 pub mod write;
 
 pub use checkpoint::{Checkpoint, TensorInfo};
@@ -101,7 +103,7 @@ pub fn open(path: &Path) -> Result<ModelFiles> {
 /// table of tensors against its length. It may be one part or shard of several, and have any name.
 ///
 /// # Errors
-/// What [`Gguf::read`] and [`safetensors::read`] return, but for parts.
+/// What [`Gguf::read`] and [`safetensors::read`] return, but for parts and 8-bit codes.
 ///
 /// # Panics
 /// If `format` is another word.
@@ -109,7 +111,8 @@ pub fn check_file(path: &Path, format: &str) -> Result<()> {
     let data = Arc::new(FileSource::open(path)?);
     match format {
         "gguf" => gguf::Part::read(path, data).map(drop),
-        "safetensors" => safetensors::read(path, data).map(drop),
+        // whether codes have scales, only all files of a model tell
+        "safetensors" => safetensors::read_file(path, data, safetensors::Codes::Allowed).map(drop),
         _ => panic!("no file format is called {format}"),
     }
 }

@@ -38,11 +38,27 @@ const METADATA_KEY: &str = "__metadata__";
 /// [`Error::Tensor`] for the first tensor whose entry or byte range is wrong;
 /// [`Error::Unsupported`] for a tensor whose type cannot be decoded.
 pub fn read(path: &Path, data: Arc<dyn ReadAt>) -> Result<Checkpoint> {
-    Checkpoint::from_files(path.to_owned(), vec![read_file(path, data)?])
+    Checkpoint::from_files(
+        path.to_owned(),
+        vec![read_file(path, data, Codes::Refused)?],
+    )
+}
+
+/// What to think of tensors of 8-bit codes, which mean nothing without their scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Codes {
+    /// There is nobody who knows of scales.
+    Refused,
+    /// Whoever calls sees to it that each gets its own.
+    Allowed,
 }
 
 /// The tensors of one file, in the order of their bytes.
-pub(super) fn read_file(path: &Path, data: Arc<dyn ReadAt>) -> Result<(Source, Vec<TensorInfo>)> {
+pub(super) fn read_file(
+    path: &Path,
+    data: Arc<dyn ReadAt>,
+    codes: Codes,
+) -> Result<(Source, Vec<TensorInfo>)> {
     let header = read_header(path, &*data)?;
     let data_start = LEN_BYTES + header.len() as u64;
     let data_bytes = data.len() - data_start;
@@ -56,7 +72,7 @@ pub(super) fn read_file(path: &Path, data: Arc<dyn ReadAt>) -> Result<(Source, V
         (a.data_offsets, a_name).cmp(&(b.data_offsets, b_name))
     });
     for (entry, name) in entries {
-        let encoding = encoding(path, &name, &entry.dtype)?;
+        let encoding = encoding(path, &name, &entry.dtype, codes)?;
         encodings.push(encoding);
         records.push((name, record(entry, encoding)));
     }
@@ -249,7 +265,10 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-fn encoding(path: &Path, tensor: &str, dtype: &str) -> Result<Encoding> {
+fn encoding(path: &Path, tensor: &str, dtype: &str, codes: Codes) -> Result<Encoding> {
+    if codes == Codes::Allowed && dtype == "I8" {
+        return Ok(Encoding::I8);
+    }
     Encoding::from_safetensors(dtype).ok_or_else(|| Error::Unsupported {
         path: path.to_owned(),
         what: format!("dtype of tensor {tensor}"),

@@ -35,6 +35,8 @@ pub struct GgufWriter {
     num_tensors: u64,
     records: Vec<u8>,
     data: Vec<u8>,
+    /// Bytes of tensors that are declared only.
+    declared: u64,
     alignment: Option<usize>,
 }
 
@@ -161,6 +163,26 @@ impl GgufWriter {
         self.raw_tensor(name, &dimensions, encoding.gguf_type(), offset, bytes)
     }
 
+    /// Adds a tensor whose bytes are written by somebody else, after all that is here; `shape` is outermost
+    /// first.
+    ///
+    /// # Panics
+    /// If rows are no whole number of groups, or if a tensor has bytes already.
+    #[must_use]
+    pub(super) fn declare(mut self, name: &str, shape: &[usize], encoding: Encoding) -> Self {
+        assert!(self.data.is_empty(), "{name} comes after bytes");
+        let bytes = stored_bytes(shape, encoding).expect("whole groups") as u64;
+        let dimensions: Vec<u64> = shape.iter().rev().map(|&size| size as u64).collect();
+        let offset = self.declared;
+        self.declared = (offset + bytes).next_multiple_of(self.alignment_bytes() as u64);
+        self.raw_tensor(name, &dimensions, encoding.gguf_type(), offset, &[])
+    }
+
+    /// What the beginnings of tensors are multiples of.
+    pub(super) fn alignment_bytes(&self) -> usize {
+        self.alignment.unwrap_or(ALIGNMENT)
+    }
+
     /// Adds a tensor whose record says whatever it is told; `dimensions` are innermost first, as in
     /// the file.
     #[must_use]
@@ -187,7 +209,7 @@ impl GgufWriter {
 
     /// The file.
     pub fn finish(self) -> Vec<u8> {
-        let alignment = self.alignment.unwrap_or(ALIGNMENT);
+        let alignment = self.alignment_bytes();
         let mut file = MAGIC.to_vec();
         file.extend(3u32.to_le_bytes());
         file.extend(self.num_tensors.to_le_bytes());
@@ -200,7 +222,7 @@ impl GgufWriter {
     }
 
     fn pad_data(&mut self) {
-        let alignment = self.alignment.unwrap_or(ALIGNMENT);
+        let alignment = self.alignment_bytes();
         self.data
             .resize(self.data.len().next_multiple_of(alignment), 0);
     }

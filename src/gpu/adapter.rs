@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Caps;
 use std::fmt;
 
-pub use super::enumerate::list;
+pub use super::enumerate::{list, list_for};
 
 /// A graphics API, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,11 +23,22 @@ pub enum Backend {
     Gl,
     /// WebGPU of a browser.
     WebGpu,
+    /// No graphics API: the host computes. Taken only where it is asked for.
+    Cpu,
 }
 
 impl Backend {
-    /// Every backend a native build can ask for, in order of preference.
+    /// Every graphics API that a native build looks for adapters through, in order of preference.
     pub const NATIVE: [Backend; 4] = [Backend::Vulkan, Backend::Metal, Backend::Dx12, Backend::Gl];
+
+    /// Everything that can be asked for by name.
+    pub const NAMED: [Backend; 5] = [
+        Backend::Vulkan,
+        Backend::Metal,
+        Backend::Dx12,
+        Backend::Gl,
+        Backend::Cpu,
+    ];
 
     /// The word used by `--backend` and in reports.
     pub fn name(self) -> &'static str {
@@ -37,12 +48,13 @@ impl Backend {
             Backend::Dx12 => "dx12",
             Backend::Gl => "gl",
             Backend::WebGpu => "webgpu",
+            Backend::Cpu => "cpu",
         }
     }
 
     /// The inverse of [`Backend::name`].
     pub fn from_name(name: &str) -> Option<Backend> {
-        Backend::NATIVE.into_iter().find(|b| b.name() == name)
+        Backend::NAMED.into_iter().find(|b| b.name() == name)
     }
 
     pub(super) fn wgpu(self) -> wgpu::Backends {
@@ -52,6 +64,7 @@ impl Backend {
             Backend::Dx12 => wgpu::Backends::DX12,
             Backend::Gl => wgpu::Backends::GL,
             Backend::WebGpu => wgpu::Backends::BROWSER_WEBGPU,
+            Backend::Cpu => wgpu::Backends::NOOP,
         }
     }
 
@@ -62,7 +75,7 @@ impl Backend {
             wgpu::Backend::Dx12 => Some(Backend::Dx12),
             wgpu::Backend::Gl => Some(Backend::Gl),
             wgpu::Backend::BrowserWebGpu => Some(Backend::WebGpu),
-            wgpu::Backend::Noop => None,
+            wgpu::Backend::Noop => Some(Backend::Cpu),
         }
     }
 }
@@ -203,10 +216,12 @@ pub fn choose(reports: &[AdapterReport], selection: &Selection) -> Result<usize>
             .backend
             .map_or(String::new(), |b| format!("--backend {b}: "));
         let advice = if selection.backend.is_some_and(|b| b != Backend::Vulkan) {
-            "This system offers none through it: drop --backend, or name another one."
+            "This system offers none through it: drop --backend, or name another one; \
+             `--backend cpu` works without any driver, slower."
         } else {
             "Install a Vulkan driver for the GPU. Without a GPU, Mesa's software driver works: \
-                      `apt-get install mesa-vulkan-drivers libvulkan1` (Debian, Ubuntu). `nelumbo devices` lists what is seen."
+             `apt-get install mesa-vulkan-drivers libvulkan1` (Debian, Ubuntu); `--backend cpu` works \
+             without any driver, slower. `nelumbo devices` lists what is seen."
         };
         return Err(no_adapter(reports, format!("{asked}none found"), advice));
     };
@@ -368,8 +383,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_says_how_to_get_a_software_driver() {
+    fn nothing_at_all_says_how_to_get_a_software_driver_or_to_do_without() {
         let error = pick(&[], Selection::default()).unwrap_err().to_string();
         assert!(error.contains("mesa-vulkan-drivers"), "{error}");
+        assert!(error.contains("`--backend cpu`"), "{error}");
+    }
+
+    #[test]
+    fn the_processor_is_taken_where_it_is_asked_for_alone() {
+        for backend in Backend::NAMED {
+            assert_eq!(Backend::from_name(backend.name()), Some(backend));
+        }
+        let asked = Selection {
+            backend: Some(Backend::Cpu),
+            ..Selection::default()
+        };
+        let [cpu] = &list_for(&asked)[..] else {
+            panic!("one processor");
+        };
+        assert_eq!(cpu.backend, Backend::Cpu);
+        assert_eq!(pick(std::slice::from_ref(cpu), asked.clone()).unwrap(), 0);
+        let other = Selection {
+            device: Some(1),
+            ..asked
+        };
+        let error = pick(std::slice::from_ref(cpu), other).unwrap_err();
+        assert!(error.to_string().contains("--device 1"), "{error}");
     }
 }

@@ -7,11 +7,13 @@ use crate::gpu::cache_file::Store;
 use crate::gpu::counters::{CounterCells, Counters};
 use crate::gpu::enumerate;
 use crate::gpu::fault::Fault;
+use crate::gpu::host::Interpreter;
+use crate::gpu::host_memory::HostBuffer;
 use crate::gpu::kept_file::Kept;
 use crate::gpu::kernel::Variant;
 use crate::gpu::options::OpenOptions;
 use crate::gpu::pipeline::{Pipeline, PipelineCache};
-use crate::gpu::tensor::{Buffer, DType, Tensor};
+use crate::gpu::tensor::{Buffer, DType, Memory, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,9 +45,10 @@ impl Gpu {
     /// Opens the adapter that `options` select.
     ///
     /// # Errors
-    /// [`Error::NoAdapter`] when none fits, [`Error::Device`] when the driver refuses it.
+    /// [`Error::NoAdapter`] when none fits, [`Error::Device`] when the driver refuses it, or when the
+    /// host is to compute and the options do not say by what.
     pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
-        let candidates = enumerate::candidates_for(&options.selection);
+        let candidates = enumerate::candidates_for(&options.selection)?;
         let reports: Vec<AdapterReport> = candidates.iter().map(|c| c.report.clone()).collect();
         let index = adapter::choose(&reports, &options.selection)?;
         let candidate = candidates
@@ -57,6 +60,12 @@ impl Gpu {
 
     fn open_candidate(candidate: enumerate::Candidate, options: &OpenOptions) -> Result<Arc<Gpu>> {
         let enumerate::Candidate { adapter, report } = candidate;
+        let is_host = report.backend == Backend::Cpu;
+        if is_host && options.host.is_none() {
+            return Err(Error::Device {
+                message: "the processor was opened without kernels".to_owned(),
+            });
+        }
         let mut caps = report.caps;
         if let Some(allowed) = &options.caps {
             caps = caps
@@ -106,7 +115,8 @@ impl Gpu {
             message: format!("{}: {e}", report.name),
         })?;
         let fault = Fault::watch(&device);
-        let folder = options.pipelines.as_ref();
+        let folder = options.folder().filter(|_| !is_host); // nothing is compiled there
+        let folder = folder.as_ref();
         let info = adapter.get_info();
         let store = folder.and_then(|folder| Store::open(&device, &info, folder));
         let kept = folder.map(|folder| Kept::new(&info, folder));
@@ -155,6 +165,17 @@ impl Gpu {
     /// Whether kernels run on the CPU, which likes other shapes of the same work.
     pub fn is_software(&self) -> bool {
         self.report.device_type == DeviceType::Software
+    }
+
+    /// Whether there is no driver at all, and the host runs every dispatch.
+    pub fn is_host(&self) -> bool {
+        self.report.backend == Backend::Cpu
+    }
+
+    /// Who runs dispatches in the device's place; `None` where the device does.
+    pub(crate) fn host_interpreter(&self) -> Option<Box<dyn Interpreter>> {
+        let make = self.options.host.filter(|_| self.is_host())?;
+        Some(make())
     }
 
     /// The largest window a kernel may bind, in bytes; a multiple of 256.
@@ -231,6 +252,27 @@ impl Gpu {
         if size > self.device.limits().max_buffer_size {
             return Err(refused());
         }
+        let memory = match self.is_host() {
+            // what only parameters are bound by is never looked at
+            true if !usage.contains(wgpu::BufferUsages::UNIFORM) => {
+                self.check()?;
+                Memory::Host(HostBuffer::new(size).ok_or_else(refused)?)
+            }
+            _ => Memory::Device(self.device_buffer(label, size, usage)?),
+        };
+        self.counters.buffers.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .buffer_bytes
+            .fetch_add(size, Ordering::Relaxed);
+        Ok(Buffer::new(memory))
+    }
+
+    fn device_buffer(
+        &self,
+        label: &str,
+        size: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
         let memory = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let validation = self.device.push_error_scope(wgpu::ErrorFilter::Validation);
         let raw = self.device.create_buffer(&wgpu::BufferDescriptor {
@@ -243,18 +285,17 @@ impl Gpu {
         let exhausted = pollster::block_on(memory.pop());
         self.check()?;
         if exhausted.is_some() {
-            return Err(refused());
+            return Err(Error::OutOfMemory {
+                what: label.to_owned(),
+                bytes: size,
+            });
         }
         if let Some(error) = invalid {
             return Err(Error::Device {
                 message: format!("{label}: {error}"),
             });
         }
-        self.counters.buffers.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .buffer_bytes
-            .fetch_add(size, Ordering::Relaxed);
-        Ok(Buffer::new(raw))
+        Ok(raw)
     }
 
     /// The compiled pipeline of `variant`, made at its first use.

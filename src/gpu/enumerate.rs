@@ -2,6 +2,8 @@
 
 use super::adapter::{AdapterReport, Backend, DeviceType, Selection};
 use super::caps::{Caps, Coop};
+use super::cpu;
+use crate::error::Result;
 
 /// An adapter and what is known of it.
 pub(crate) struct Candidate {
@@ -17,10 +19,28 @@ pub fn list() -> Vec<AdapterReport> {
         .collect()
 }
 
+/// What `selection` is made from: the processor alone where it is asked for, else all adapters.
+pub fn list_for(selection: &Selection) -> Vec<AdapterReport> {
+    match selection.backend {
+        Some(Backend::Cpu) => vec![cpu::report()],
+        _ => list(),
+    }
+}
+
 /// The adapters that `selection` may choose from. GL comes last in the order, so that leaving it
 /// out changes no index: looking for it loads a second driver stack, which is worth it only where
 /// it is asked for or could be the one way to the hardware.
-pub(crate) fn candidates_for(selection: &Selection) -> Vec<Candidate> {
+///
+/// # Errors
+/// Those of opening the processor.
+pub(crate) fn candidates_for(selection: &Selection) -> Result<Vec<Candidate>> {
+    if selection.backend == Some(Backend::Cpu) {
+        return Ok(vec![cpu::candidate()?]);
+    }
+    Ok(adapters_for(selection))
+}
+
+fn adapters_for(selection: &Selection) -> Vec<Candidate> {
     let (gl, others): (Vec<Backend>, Vec<Backend>) =
         Backend::NATIVE.iter().partition(|b| **b == Backend::Gl);
     if selection.device.is_some() || selection.backend == Some(Backend::Gl) {

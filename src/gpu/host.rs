@@ -8,6 +8,7 @@
 
 use crate::error::Result;
 use crate::gpu::Params;
+use crate::gpu::host_memory::Words;
 use crate::gpu::kernel::Variant;
 use crate::gpu::recorder::Recorder;
 use crate::gpu::tensor::Tensor;
@@ -44,6 +45,24 @@ pub struct Call<'a> {
     pub place: Place,
 }
 
+impl Recorder {
+    /// From here on `interpreter` is asked about each dispatch that has work, and nothing is made ready
+    /// for those that have none; `None` leaves them to whoever computes on this device.
+    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
+        self.interpreter = interpreter.or_else(|| self.gpu().host_interpreter());
+    }
+
+    /// Says where in a step the next dispatches stand, for those who look at them one by one.
+    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
+        self.place = Place { layer, op };
+    }
+
+    /// [`Recorder::at`], in the same layer as before.
+    pub fn at_op(&mut self, op: &'static str) {
+        self.place.op = op;
+    }
+}
+
 impl Call<'_> {
     /// The parameter block.
     ///
@@ -51,6 +70,14 @@ impl Call<'_> {
     /// When the kernel has another one.
     pub fn params<P: Params + bytemuck::AnyBitPattern>(&self) -> P {
         bytemuck::pod_read_unaligned(self.params)
+    }
+
+    /// A field of the parameter block by its name, as the word that it is; `None` where there is none.
+    pub fn param(&self, name: &str) -> Option<u32> {
+        let fields = self.variant.kernel.params;
+        let at = 4 * fields.iter().position(|(field, _)| *field == name)?;
+        let bytes = self.params.get(at..at + 4)?;
+        Some(bytemuck::pod_read_unaligned(bytes))
     }
 
     /// Whether the variant was made with the part of that name, its path under `shaders/`.
@@ -84,26 +111,37 @@ impl Call<'_> {
         self.tensors.iter().map(|(name, tensor)| (*name, *tensor))
     }
 
-    /// All words of the tensor bound under `name`.
+    /// All words of the tensor bound under `name`, in place where the host computes.
     ///
     /// # Errors
     /// What the device reports.
-    pub fn read(&mut self, name: &str) -> Result<Vec<u32>> {
+    pub fn read(&mut self, name: &str) -> Result<Words> {
         let words = (self.tensor(name).size_bytes() / 4) as usize;
-        self.read_ranges(name, std::slice::from_ref(&(0..words)))
+        self.read_range(name, 0..words)
     }
 
-    /// The words of `ranges` of the tensor bound under `name`, one range after another.
+    /// [`Call::read_ranges`] of one.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// When it leaves the tensor.
+    pub fn read_range(&mut self, name: &str, range: Range<usize>) -> Result<Words> {
+        self.read_ranges(name, std::slice::from_ref(&range))
+    }
+
+    /// The words of `ranges` of the tensor bound under `name`, one range after another; a single one in
+    /// place where the host computes.
     ///
     /// # Errors
     /// What the device reports.
     ///
     /// # Panics
     /// When a range leaves the tensor.
-    pub fn read_ranges(&mut self, name: &str, ranges: &[Range<usize>]) -> Result<Vec<u32>> {
+    pub fn read_ranges(&mut self, name: &str, ranges: &[Range<usize>]) -> Result<Words> {
         self.rec.submit()?;
-        let tensor = self.tensor(name).clone();
-        self.rec.gpu().clone().download_words(&tensor, ranges)
+        self.rec.gpu().words_of(self.tensor(name), ranges)
     }
 
     /// Writes `words` from word `at` of the tensor bound under `name` on.
@@ -120,8 +158,14 @@ impl Call<'_> {
         self.rec.gpu().upload(&tensor, 4 * at as u64, bytes)
     }
 
-    /// Records it for the device, as if nobody had been asked.
+    /// Leaves it to whoever computes on this device, as if nobody had been asked.
     pub fn on_device(&mut self) {
+        if let Some(mut host) = self.rec.gpu().host_interpreter() {
+            if let Err(error) = host.dispatch(self) {
+                self.rec.fail(error);
+            }
+            return;
+        }
         self.rec
             .record(&self.variant, self.tensors, self.params, self.workgroups);
     }

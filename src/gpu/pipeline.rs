@@ -125,7 +125,7 @@ impl PipelineCache {
     }
 
     fn build(&self, gpu: &Gpu, variant: &Variant, id: u64) -> Result<Pipeline> {
-        let source = variant.compose(Target::Native);
+        let source = variant.compose_of(Target::Native, |part| gpu.options().source(part));
         if let Some(folder) = std::env::var_os("NELUMBO_DUMP_WGSL") {
             dump(std::path::Path::new(&folder), variant, &source);
         }
@@ -196,6 +196,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::Shader`] naming kernel and parts.
     pub fn prepare(&self, variants: &[Variant]) -> Result<()> {
+        if self.is_host() {
+            return Ok(()); // there is nobody to compile for
+        }
         let start = Instant::now();
         let missing = self.pipelines.missing(variants);
         let threads = if self.is_parallel() { cores() } else { 1 };
@@ -229,8 +232,12 @@ impl Gpu {
         self.pipelines.made().time
     }
 
-    /// Does `work` on the account of compilation: drivers compile at the first dispatch.
+    /// Does `work` on the account of compilation: drivers compile at the first dispatch, where there is
+    /// one.
     pub fn count_as_compilation<T>(&self, work: impl FnOnce() -> T) -> T {
+        if self.is_host() {
+            return work();
+        }
         let before = self.compile_time();
         let start = Instant::now();
         let result = work();

@@ -3,7 +3,8 @@
 //! Where the device has timestamps, each dispatch gets a pass of its own that is stamped at its
 //! begin and end. Elsewhere each dispatch is submitted alone and waited for: those times are wall
 //! clock and hold a submit each (tens of microseconds), so they compare kernels with each other, and
-//! a step that is not profiled is faster than their sum. [`Profile::clock`] says which it was.
+//! a step that is not profiled is faster than their sum. Where the host computes, its clock is right.
+//! [`Profile::clock`] says which it was.
 
 use crate::gpu::kernel::Variant;
 use crate::gpu::tensor::DType;
@@ -18,6 +19,8 @@ pub enum ProfileClock {
     Timestamps,
     /// The host's, around a submit and a wait for each dispatch.
     Submits,
+    /// The host's, which runs the dispatches itself.
+    Host,
 }
 
 impl ProfileClock {
@@ -26,6 +29,7 @@ impl ProfileClock {
         match self {
             ProfileClock::Timestamps => "timestamps of the device",
             ProfileClock::Submits => "wall clock, each dispatch submitted alone",
+            ProfileClock::Host => "wall clock",
         }
     }
 }

@@ -52,6 +52,7 @@ impl Profiler {
         let stamps = has.then(|| Stamps::new(gpu)).transpose()?;
         let clock = match stamps {
             Some(_) => ProfileClock::Timestamps,
+            None if gpu.is_host() => ProfileClock::Host,
             None => ProfileClock::Submits,
         };
         Ok(Profiler {
@@ -120,7 +121,7 @@ impl Profiler {
     /// Records that the timestamps come to the host.
     pub fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         if let Some(stamps) = self.stamps.as_ref().filter(|s| !s.open.is_empty()) {
-            let resolved = &stamps.resolved.buffer.raw;
+            let resolved = stamps.resolved.buffer.raw();
             encoder.resolve_query_set(&stamps.set, 0..2 * stamps.open.len() as u32, resolved, 0);
             stamps.readback.copy(encoder, &stamps.resolved);
         }
@@ -203,5 +204,13 @@ impl Recorder {
     pub fn take_profile(&mut self) -> Result<Option<Profile>> {
         self.submit()?;
         Ok(self.profiler.take().map(Profiler::finish))
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if let Some(profiler) = &self.profiler {
+            log::warn!("time by kernel: {}", profiler.table());
+        }
     }
 }

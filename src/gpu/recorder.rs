@@ -5,13 +5,14 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
+use crate::gpu::groups::Groups;
 use crate::gpu::host::{Call, Interpreter, Place};
 use crate::gpu::kernel::{Params, Variant};
-use crate::gpu::pipeline::{MAX_BINDINGS, PARAMS_BYTES, Pipeline};
+use crate::gpu::pipeline::PARAMS_BYTES;
 use crate::gpu::profiler::Profiler;
 use crate::gpu::tensor::{Buffer, Tensor};
 use crate::gpu::transfer::Readback;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -30,9 +31,6 @@ pub fn grid(count: usize) -> [u32; 3] {
     [count.div_ceil(rows), rows, 1]
 }
 
-/// Pipeline, then buffer, offset and size of each tensor.
-type GroupKey = (u64, [(u64, u64, u64); MAX_BINDINGS]);
-
 /// What becomes of a dispatch.
 enum Mode {
     /// It is recorded.
@@ -49,15 +47,15 @@ pub struct Recorder {
     ring: Arc<Buffer>,
     params_group: wgpu::BindGroup,
     params: Vec<u8>,
-    groups: HashMap<GroupKey, wgpu::BindGroup>,
+    groups: Groups,
     /// Pipelines that had work.
     used: HashSet<u64>,
     open: Option<(wgpu::CommandEncoder, Option<wgpu::ComputePass<'static>>)>,
     failed: Option<Error>,
     pub(super) profiler: Option<Profiler>,
     mode: Mode,
-    interpreter: Option<Box<dyn Interpreter>>,
-    place: Place,
+    pub(super) interpreter: Option<Box<dyn Interpreter>>,
+    pub(super) place: Place,
 }
 
 impl Recorder {
@@ -67,22 +65,23 @@ impl Recorder {
     /// [`Error::OutOfMemory`].
     pub fn new(gpu: &Arc<Gpu>) -> Result<Recorder> {
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
-        let ring = gpu.buffer("params ring", RING_SLOTS as u64 * PARAMS_BYTES, usage)?;
+        let slots = if gpu.is_host() { 1 } else { RING_SLOTS }; // a host has them at hand
+        let ring = gpu.buffer("params ring", slots as u64 * PARAMS_BYTES, usage)?;
         let profiler = Profiler::asked_for_by_environment()
             .then(|| Profiler::new(gpu, false))
             .transpose()?;
         Ok(Recorder {
-            params_group: gpu.pipelines.params_group(&gpu.device, &ring.raw),
+            params_group: gpu.pipelines.params_group(&gpu.device, ring.raw()),
             gpu: gpu.clone(),
             ring,
             params: Vec::with_capacity(RING_SLOTS * PARAMS_BYTES as usize),
-            groups: HashMap::new(),
+            groups: Groups::default(),
             used: HashSet::new(),
             open: None,
             failed: None,
             profiler,
             mode: Mode::Record,
-            interpreter: None,
+            interpreter: gpu.host_interpreter(),
             place: Place::default(),
         })
     }
@@ -94,7 +93,7 @@ impl Recorder {
 
     /// Bytes that the recorder takes on the device.
     pub fn size_bytes(&self) -> u64 {
-        self.ring.raw.size()
+        self.ring.size()
     }
 
     /// From here on dispatches only leave a note of their variant, and nothing else has an effect.
@@ -126,21 +125,6 @@ impl Recorder {
         self.submit()
     }
 
-    /// From here on `interpreter` is asked about each dispatch that has work; `None` records them.
-    pub fn interpret(&mut self, interpreter: Option<Box<dyn Interpreter>>) {
-        self.interpreter = interpreter;
-    }
-
-    /// Says where in a step the next dispatches stand, for those who look at them one by one.
-    pub fn at(&mut self, layer: Option<usize>, op: &'static str) {
-        self.place = Place { layer, op };
-    }
-
-    /// [`Recorder::at`], in the same layer as before.
-    pub fn at_op(&mut self, op: &'static str) {
-        self.place.op = op;
-    }
-
     fn only_notes(&self) -> bool {
         matches!(self.mode, Mode::Note(_))
     }
@@ -156,9 +140,13 @@ impl Recorder {
         if self.only_notes() {
             return;
         }
-        self.gpu
-            .queue
-            .write_buffer(&tensor.buffer.raw, tensor.offset, bytes);
+        match tensor.in_host() {
+            Some((memory, range)) => memory.write(range.start, bytes),
+            None => {
+                let queue = &self.gpu.queue;
+                queue.write_buffer(tensor.buffer.raw(), tensor.offset, bytes);
+            }
+        }
         self.gpu.counters.writes.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -186,9 +174,12 @@ impl Recorder {
             return;
         }
         let params = bytemuck::bytes_of(&params);
-        let asked = matches!(self.mode, Mode::Record) && !workgroups.contains(&0);
+        let asked = matches!(self.mode, Mode::Record);
+        if asked && self.interpreter.is_some() && workgroups.contains(&0) {
+            return; // nothing to ask, and nobody knows whether the device will be wanted
+        }
         if let Some(mut interpreter) = self.interpreter.take_if(|_| asked) {
-            let place = self.place;
+            let (place, start) = (self.place, Instant::now());
             let done = interpreter.dispatch(&mut Call {
                 rec: self,
                 tensors,
@@ -199,11 +190,20 @@ impl Recorder {
             });
             self.interpreter = Some(interpreter);
             if let Err(error) = done {
-                self.failed.get_or_insert(error);
+                self.fail(error);
             }
-            return;
+            if let Some(profiler) = self.profiler.as_mut().filter(|_| self.gpu.is_host()) {
+                profiler.announce(variant, tensors, workgroups);
+                profiler.add(start);
+            }
+        } else if !self.gpu.is_host() {
+            self.record(variant, tensors, params, workgroups);
         }
-        self.record(variant, tensors, params, workgroups);
+    }
+
+    /// Keeps `error` for the next submit, unless something went wrong before.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
     }
 
     /// Records a dispatch that nobody else takes care of; `params` are the bytes of its block.
@@ -238,11 +238,7 @@ impl Recorder {
             "{variant}: size of params"
         );
 
-        let key = group_key(&pipeline, tensors);
-        if !self.groups.contains_key(&key) {
-            let group = bind_group(&self.gpu, &pipeline, tensors);
-            self.groups.insert(key, group);
-        }
+        let group = self.groups.get(&self.gpu, &pipeline, tensors);
         if workgroups.contains(&0) {
             return;
         }
@@ -251,7 +247,6 @@ impl Recorder {
             return;
         }
         let workgroups = if rehearsed { [1, 1, 1] } else { workgroups };
-        let group = &self.groups[&key];
 
         let offset = self.params.len() as u32;
         assert!(
@@ -319,6 +314,9 @@ impl Recorder {
     /// Records a copy of `tensor` to the host, after everything recorded so far.
     pub fn read_back(&mut self, tensor: &Tensor, readback: &Readback) {
         assert!(!self.only_notes(), "a copy cannot be noted");
+        if readback.copy_in_host(tensor) {
+            return;
+        }
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
         *pass = None; // a copy stands outside of passes
         readback.copy(encoder, tensor);
@@ -334,12 +332,16 @@ impl Recorder {
             to.shape()
         );
         assert!(!self.only_notes(), "a copy cannot be noted");
+        if let (Some((memory, range)), Some((into, at))) = (from.in_host(), to.in_host()) {
+            into.copy(memory, range, at.start);
+            return;
+        }
         let (encoder, pass) = self.open.get_or_insert_with(|| (open(&self.gpu), None));
         *pass = None;
         encoder.copy_buffer_to_buffer(
-            &from.buffer.raw,
+            from.buffer.raw(),
             from.offset,
-            &to.buffer.raw,
+            to.buffer.raw(),
             to.offset,
             from.bytes,
         );
@@ -361,7 +363,9 @@ impl Recorder {
                 profiler.resolve(&mut encoder);
             }
             if !self.params.is_empty() {
-                self.gpu.queue.write_buffer(&self.ring.raw, 0, &self.params);
+                self.gpu
+                    .queue
+                    .write_buffer(self.ring.raw(), 0, &self.params);
                 self.params.clear();
             }
             self.gpu.queue.submit([encoder.finish()]);
@@ -374,49 +378,11 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        if let Some(profiler) = &self.profiler {
-            log::warn!("time by kernel: {}", profiler.table());
-        }
-    }
-}
-
 fn open(gpu: &Gpu) -> wgpu::CommandEncoder {
     gpu.device
         .create_command_encoder(&wgpu::CommandEncoderDescriptor {
             label: Some("step"),
         })
-}
-
-fn group_key(pipeline: &Pipeline, tensors: &[(&str, &Tensor)]) -> GroupKey {
-    let mut windows = [(0, 0, 0); MAX_BINDINGS];
-    for (window, (_, tensor)) in windows.iter_mut().zip(tensors) {
-        *window = (tensor.buffer.id, tensor.offset, tensor.bytes);
-    }
-    (pipeline.id, windows)
-}
-
-fn bind_group(gpu: &Gpu, pipeline: &Pipeline, tensors: &[(&str, &Tensor)]) -> wgpu::BindGroup {
-    let entries: Vec<wgpu::BindGroupEntry> = pipeline
-        .bindings
-        .iter()
-        .zip(tensors)
-        .map(|(binding, (_, tensor))| wgpu::BindGroupEntry {
-            binding: binding.index,
-            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                buffer: &tensor.buffer.raw,
-                offset: tensor.offset,
-                size: wgpu::BufferSize::new(tensor.bytes),
-            }),
-        })
-        .collect();
-    gpu.counters.bind_groups.fetch_add(1, Ordering::Relaxed);
-    gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-        label: None,
-        layout: &pipeline.tensors_layout,
-        entries: &entries,
-    })
 }
 
 #[cfg(test)]

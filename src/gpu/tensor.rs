@@ -1,5 +1,6 @@
 //! A tensor on the device: a window of a buffer, with a type and a shape.
 
+use super::host_memory::HostBuffer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,17 +33,52 @@ impl DType {
 
 /// A buffer with an identity that outlives it in caches: ids are never used again.
 pub(crate) struct Buffer {
-    pub raw: wgpu::Buffer,
+    memory: Memory,
     pub id: u64,
 }
 
+/// Where a buffer lies.
+pub(crate) enum Memory {
+    /// On the device.
+    Device(wgpu::Buffer),
+    /// With us.
+    Host(HostBuffer),
+}
+
 impl Buffer {
-    pub fn new(raw: wgpu::Buffer) -> Arc<Buffer> {
+    pub fn new(memory: Memory) -> Arc<Buffer> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Buffer {
-            raw,
+            memory,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// The device's.
+    ///
+    /// # Panics
+    /// When it lies in the host's memory.
+    pub fn raw(&self) -> &wgpu::Buffer {
+        match &self.memory {
+            Memory::Device(raw) => raw,
+            Memory::Host(_) => panic!("buffer {} lies in the host's memory", self.id),
+        }
+    }
+
+    /// Its memory, where that is the host's.
+    pub fn host(&self) -> Option<&HostBuffer> {
+        match &self.memory {
+            Memory::Device(_) => None,
+            Memory::Host(memory) => Some(memory),
+        }
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        match &self.memory {
+            Memory::Device(raw) => raw.size(),
+            Memory::Host(memory) => memory.bytes(),
+        }
     }
 }
 
@@ -61,9 +97,9 @@ impl Tensor {
     pub(crate) fn whole(buffer: Arc<Buffer>, dtype: DType, dims: &[usize]) -> Tensor {
         let bytes = Tensor::bytes_for(dtype, dims).next_multiple_of(4).max(4);
         assert!(
-            bytes <= buffer.raw.size(),
+            bytes <= buffer.size(),
             "{dims:?} of {dtype:?} in a buffer of {} bytes",
-            buffer.raw.size()
+            buffer.size()
         );
         Tensor {
             buffer,
@@ -113,7 +149,7 @@ impl Tensor {
     /// Everything of the buffer this tensor is a window of, as words.
     #[must_use]
     pub fn whole_buffer(&self) -> Tensor {
-        let words = (self.buffer.raw.size() / 4) as usize;
+        let words = (self.buffer.size() / 4) as usize;
         Tensor::whole(self.buffer.clone(), DType::U32, &[words])
     }
 
@@ -129,6 +165,12 @@ impl Tensor {
     /// The shape, whatever its rank.
     pub fn shape(&self) -> &[usize] {
         &self.dims[..self.rank]
+    }
+
+    /// Its memory and the bytes that it takes there, where that is the host's.
+    pub(crate) fn in_host(&self) -> Option<(&HostBuffer, std::ops::Range<u64>)> {
+        let memory = self.buffer.host()?;
+        Some((memory, self.offset..self.offset + self.bytes))
     }
 
     /// The element type.

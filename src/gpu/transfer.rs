@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::gpu::device::Gpu;
+use crate::gpu::host_memory::Words;
 use crate::gpu::tensor::{Buffer, Tensor};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,8 +33,12 @@ impl Gpu {
             tensor.bytes
         );
         let mut at = tensor.offset + offset;
+        if let Some(memory) = tensor.buffer.host() {
+            memory.write(at, bytes);
+            return self.check();
+        }
         for piece in bytes.chunks(UPLOAD_PIECE_BYTES) {
-            self.queue.write_buffer(&tensor.buffer.raw, at, piece);
+            self.queue.write_buffer(tensor.buffer.raw(), at, piece);
             at += piece.len() as u64;
             let new = piece.len() as u64;
             let staged = self.staged_bytes.fetch_add(new, Ordering::Relaxed) + new;
@@ -55,8 +60,12 @@ impl Gpu {
             .device
             .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         for tensor in tensors {
+            if let Some((memory, range)) = tensor.in_host() {
+                memory.clear(range);
+                continue;
+            }
             encoder.clear_buffer(
-                &tensor.buffer.raw,
+                tensor.buffer.raw(),
                 tensor.offset,
                 Some(tensor.bytes.next_multiple_of(4)),
             );
@@ -80,6 +89,10 @@ impl Gpu {
     /// # Errors
     /// What the device reports.
     pub fn download(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        if let Some((memory, range)) = tensor.in_host() {
+            self.wait()?;
+            return Ok(bytemuck::cast_slice(&memory.view(range)).to_vec());
+        }
         let readback = Readback::new(self, tensor.bytes)?;
         let mut encoder = self
             .device
@@ -101,6 +114,9 @@ impl Gpu {
         if words == 0 {
             return Ok(Vec::new());
         }
+        if tensor.in_host().is_some() {
+            return Ok(self.words_of(tensor, ranges)?.to_vec());
+        }
         let readback = Readback::new(self, 4 * words as u64)?;
         let mut encoder = self
             .device
@@ -114,9 +130,9 @@ impl Gpu {
             );
             let bytes = 4 * range.len() as u64;
             encoder.copy_buffer_to_buffer(
-                &tensor.buffer.raw,
+                tensor.buffer.raw(),
                 tensor.offset + 4 * range.start as u64,
-                &readback.buffer.raw,
+                readback.buffer.raw(),
                 at,
                 bytes,
             );
@@ -124,6 +140,31 @@ impl Gpu {
         }
         self.queue.submit([encoder.finish()]);
         readback.wait(self, bytemuck::pod_collect_to_vec)
+    }
+
+    /// The same to look at: a single range in place where it lies in the host's memory.
+    ///
+    /// # Errors
+    /// What the device reports.
+    ///
+    /// # Panics
+    /// When a range leaves the tensor.
+    pub fn words_of(&self, tensor: &Tensor, ranges: &[Range<usize>]) -> Result<Words> {
+        let Some((memory, bytes)) = tensor.in_host() else {
+            return Ok(Words::copied(self.download_words(tensor, ranges)?));
+        };
+        self.check()?;
+        let all = memory.view(bytes);
+        Ok(match ranges {
+            [range] => all.part(range.clone()),
+            _ => Words::copied(
+                ranges
+                    .iter()
+                    .flat_map(|r| &all[r.clone()])
+                    .copied()
+                    .collect(),
+            ),
+        })
     }
 
     /// [`Gpu::download`] for elements of four bytes.
@@ -161,18 +202,32 @@ impl Readback {
     }
 
     pub(crate) fn copy(&self, encoder: &mut wgpu::CommandEncoder, tensor: &Tensor) {
+        self.check_room(tensor);
+        encoder.copy_buffer_to_buffer(
+            tensor.buffer.raw(),
+            tensor.offset,
+            self.buffer.raw(),
+            0,
+            tensor.bytes,
+        );
+    }
+
+    /// Copies `tensor` at once, where both lie in the host's memory; says whether they do.
+    pub(crate) fn copy_in_host(&self, tensor: &Tensor) -> bool {
+        self.check_room(tensor);
+        let (Some((from, range)), Some(to)) = (tensor.in_host(), self.buffer.host()) else {
+            return false;
+        };
+        to.copy(from, range, 0);
+        true
+    }
+
+    fn check_room(&self, tensor: &Tensor) {
         assert!(
             tensor.bytes <= self.capacity,
             "{} bytes into a read-back of {}",
             tensor.bytes,
             self.capacity
-        );
-        encoder.copy_buffer_to_buffer(
-            &tensor.buffer.raw,
-            tensor.offset,
-            &self.buffer.raw,
-            0,
-            tensor.bytes,
         );
     }
 
@@ -184,10 +239,16 @@ impl Readback {
         const PENDING: u8 = 0;
         const MAPPED: u8 = 1;
         const FAILED: u8 = 2;
+        if let Some(memory) = self.buffer.host() {
+            gpu.wait()
+                .map_err(|error| error.during("reading results back"))?;
+            let words = memory.view(0..memory.bytes());
+            return Ok(read(bytemuck::cast_slice(&words)));
+        }
         let state = Arc::new(AtomicU8::new(PENDING));
         let done = state.clone();
         self.buffer
-            .raw
+            .raw()
             .map_async(wgpu::MapMode::Read, .., move |result| {
                 done.store(
                     if result.is_ok() { MAPPED } else { FAILED },
@@ -213,14 +274,14 @@ impl Readback {
         }
         let view = self
             .buffer
-            .raw
+            .raw()
             .get_mapped_range(..)
             .map_err(|e| Error::Device {
                 message: e.to_string(),
             })?;
         let value = read(&view);
         drop(view);
-        self.buffer.raw.unmap();
+        self.buffer.raw().unmap();
         Ok(value)
     }
 }

@@ -58,17 +58,24 @@ impl Activations {
 
     /// How a dispatch that writes records stores them.
     pub fn stored_by(call: &Call<'_>) -> Activations {
-        let all = [Activations::F32, Activations::Q8];
-        all.into_iter()
-            .find(|a| call.has_part(a.store_part().name))
+        let mut all = Activations::ALL.into_iter();
+        all.find(|a| call.has_part(a.store_part().name))
             .unwrap_or_else(|| panic!("{} stores no records", call.variant))
     }
 
-    /// Records of whole rows from the first on, for what a dispatch writes into `tensor`: exact values
-    /// with bounds, and sums of squares with bounds for each record, or zeros.
+    /// The records that a dispatch reads.
+    pub fn read_by(call: &Call<'_>) -> Activations {
+        let mut all = Activations::ALL.into_iter();
+        all.find(|a| call.has_part(a.part().name))
+            .unwrap_or_else(|| panic!("{} reads no records", call.variant))
+    }
+
+    /// Records of whole rows of `columns`, for what a dispatch writes into `tensor` from word `at` on:
+    /// exact values with bounds, and sums of squares with bounds for each record, or zeros.
     pub fn piece(
         self,
         tensor: &'static str,
+        at: usize,
         columns: usize,
         exact: Vec<(f64, f64)>,
         squares: Option<Vec<(f64, f64)>>,
@@ -78,7 +85,7 @@ impl Activations {
         let squares = squares.unwrap_or_else(|| vec![(0.0, 0.0); groups]);
         let sums: Vec<f32> = squares.iter().map(|v| v.0 as f32).collect();
         let words = self.pack(&values, columns, Some(&sums));
-        Piece::judged(tensor, 0, words, move |bytes| {
+        Piece::judged(tensor, at, words, move |bytes| {
             let words: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
             self.check(&words, columns, &exact, &squares)
         })
@@ -138,6 +145,22 @@ impl Activations {
             .collect()
     }
 
+    /// The sums of squares of whole records.
+    pub fn squares(self, words: &[u32]) -> Vec<f32> {
+        let records = words.chunks_exact(self.record_words());
+        records
+            .map(|r| f32::from_bits(r[self.squares_at()]))
+            .collect()
+    }
+
+    /// Where a record's sum of squares is.
+    fn squares_at(self) -> usize {
+        match self {
+            Activations::F32 => 32,
+            Activations::Q8 => 9,
+        }
+    }
+
     /// Holds records of whole rows, as found on the device, against exact `values` with a bound for
     /// each, and against the exact sum of squares of each record with its bound.
     ///
@@ -157,8 +180,7 @@ impl Activations {
         {
             self.check_record(record, exact)
                 .map_err(|problem| format!("record {i}: {problem}"))?;
-            let at = if self == Activations::F32 { 32 } else { 9 };
-            let found = f64::from(f32::from_bits(record[at]));
+            let found = f64::from(f32::from_bits(record[self.squares_at()]));
             if (found - sum).abs() > sum_bound || found.is_nan() {
                 return Err(format!(
                     "record {i}: sum of squares {found:e}, expected {sum:e} +- {sum_bound:e}"

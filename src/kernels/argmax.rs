@@ -101,7 +101,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let [slices, rows, _] = call.workgroups.map(|n| n as usize);
     let mut words = Vec::new();
     if call.has_part(LOGITS.name) {
-        let x = call.read_ranges("x", &[0..rows * width])?;
+        let x = call.read_range("x", 0..rows * width)?;
         let logits: Vec<f32> = x.iter().map(|&w| f32::from_bits(w)).collect();
         for row in logits.chunks(width) {
             for (slice, values) in row.chunks(SLICE).enumerate() {
@@ -112,7 +112,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         }
         assert_eq!(words.len(), 2 * rows * slices, "candidates");
     } else {
-        let x = call.read_ranges("x", &[0..2 * rows * width])?;
+        let x = call.read_range("x", 0..2 * rows * width)?;
         for row in x.chunks(2 * width) {
             // keys ascend with the logits, and of equal ones the first slice has the lowest id
             let best = row.chunks(2).reduce(|a, b| if b[0] > a[0] { b } else { a });
@@ -182,7 +182,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(name: String, rows: usize, logits: &[f32]) -> Case {
+pub(super) fn case(name: String, rows: usize, logits: &[f32]) -> Case {
     let width = logits.len() / rows;
     let expected: Vec<u32> = logits.chunks(width).map(reference).collect();
     let words = scratch_words(rows, width);

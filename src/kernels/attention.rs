@@ -6,8 +6,8 @@
 
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
-use super::case::Case;
-use super::twin::{Effort, Piece};
+use super::case::{Case, U, dot_bound};
+use super::twin::{self, Effort, Piece};
 use super::{Tuning, attention_cases};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
@@ -185,33 +185,86 @@ pub struct Items {
 /// With `d_j` the absolute error of score j in nats, the weight of j is off by a factor of about
 /// `1 + d_j + e_j`, where `e_j` is exp2's own error and that of the later rescalings; the result is
 /// then off by at most `2 max|v| sum_j w_j (d_j + e_j)`, plus what the sums round.
-pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f32) -> (Vec<f64>, f64) {
-    use super::case::{U, dot_bound};
-    let dim = q.len();
-    let scale = f64::from(scale);
-    let dots: Vec<(f64, f64)> = super::matmul::reference(keys, q, dim);
-    let top = dots.iter().map(|d| d.0 * scale).fold(f64::MIN, f64::max);
-    let num_keys = dots.len();
-    let rescalings =
-        (num_keys.div_ceil(PAGE_SIZE) + num_keys.div_ceil(crate::kv::SPLIT_SIZE)) as f64;
-    let (mut sum, mut off, mut max_value) = (0.0, 0.0, 0.0f64);
-    let mut out = vec![0.0; dim];
-    for ((dot, abs), value) in dots.iter().zip(values.chunks(dim)) {
-        let below = (top - dot * scale) * std::f64::consts::LOG2_E;
-        let weight = (-below).exp2();
-        let score_error = scale.abs() * (dot_bound(dim + 2, *abs));
-        // exp2 is good to 3 + 2 |x| ulp, once for the weight and once for each rescaling
-        let exp2_error = 2.0 * U * (3.0 * (1.0 + rescalings) + 4.0 * below) + 2.0 * U * below;
-        sum += weight;
-        off += weight * (score_error + exp2_error);
-        for (out, &v) in out.iter_mut().zip(value) {
-            *out += weight * f64::from(v);
-            max_value = max_value.max(f64::from(v).abs());
+pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> (Vec<f64>, f64) {
+    let state = State::of(q, keys, values, scale);
+    let bound = 2.0 * state.max_value * (state.off / state.sum + state.rounding) + 1e-30;
+    let out = state.out.iter().map(|out| out / state.sum);
+    (out.collect(), bound)
+}
+
+/// The CPU twin of a partial result: unnormalised dims, then the largest score in the domain of exp2, the
+/// sum of weights, 0 and 0, each with its bound. A device that finds the largest score off by `t` nats has
+/// all weights off by a factor of about `1 + t` more. There may be no keys.
+pub(super) fn partial(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> Vec<(f64, f64)> {
+    if keys.is_empty() {
+        return empty_partial(q.len());
+    }
+    let state = State::of(q, keys, values, scale);
+    let off = 2.0 * (state.off + (state.rounding + state.top_off) * state.sum);
+    let top = state.top * std::f64::consts::LOG2_E;
+    let top_bound = state.top_off * std::f64::consts::LOG2_E + 2.0 * U * top.abs();
+    let dims = state
+        .out
+        .iter()
+        .map(|&out| (out, off * state.max_value + 1e-30));
+    dims.chain([(top, top_bound), (state.sum, off), (0.0, 0.0), (0.0, 0.0)])
+        .collect()
+}
+
+/// The partial result of a row that sees none of a split's keys.
+pub(super) fn empty_partial(dim: usize) -> Vec<(f64, f64)> {
+    let mut all = vec![(0.0, 0.0); dim + 4];
+    all[dim].0 = f64::from(-1e30f32);
+    all
+}
+
+/// What is exact about a row: its largest score and how far that may be off, both in nats, and of weights
+/// that are at most 1 the sum, the sum times values, and how far they may be off together.
+struct State {
+    top: f64,
+    top_off: f64,
+    sum: f64,
+    off: f64,
+    max_value: f64,
+    /// What sums round, as a share of them.
+    rounding: f64,
+    out: Vec<f64>,
+}
+
+impl State {
+    fn of(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> State {
+        let dim = q.len();
+        let dots: Vec<(f64, f64)> = super::matmul::reference(keys, q, dim);
+        let top = dots.iter().map(|d| d.0 * scale).fold(f64::MIN, f64::max);
+        let num_keys = dots.len();
+        let rescalings =
+            (num_keys.div_ceil(PAGE_SIZE) + num_keys.div_ceil(crate::kv::SPLIT_SIZE)) as f64;
+        let (mut sum, mut off, mut max_value, mut top_off) = (0.0, 0.0, 0.0f64, 0.0f64);
+        let mut out = vec![0.0; dim];
+        for ((dot, abs), value) in dots.iter().zip(values.chunks(dim)) {
+            let below = (top - dot * scale) * std::f64::consts::LOG2_E;
+            let weight = (-below).exp2();
+            let score_error = scale.abs() * (dot_bound(dim + 2, *abs));
+            top_off = top_off.max(score_error);
+            // exp2 is good to 3 + 2 |x| ulp, once for the weight and once for each rescaling
+            let exp2_error = 2.0 * U * (3.0 * (1.0 + rescalings) + 4.0 * below) + 2.0 * U * below;
+            sum += weight;
+            off += weight * (score_error + exp2_error);
+            for (out, &v) in out.iter_mut().zip(value) {
+                *out += weight * f64::from(v);
+                max_value = max_value.max(f64::from(v).abs());
+            }
+        }
+        State {
+            top,
+            top_off,
+            sum,
+            off,
+            max_value,
+            rounding: 2.0 * (num_keys as f64 + 2.0 * rescalings + 4.0) * U,
+            out,
         }
     }
-    out.iter_mut().for_each(|out| *out /= sum);
-    let rounding = 2.0 * (num_keys as f64 + 2.0 * rescalings + 4.0) * U;
-    (out, 2.0 * max_value * (off / sum + rounding) + 1e-30)
 }
 
 /// Computes `items`, all of whose pages are in `slab`: from `q: [.., num_heads * head_dim]` into
@@ -302,7 +355,11 @@ fn variant(
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let whole = |q: &[f32], keys: &[f32], values: &[f32], scale| {
+        let (out, bound) = reference(q, keys, values, scale);
+        out.into_iter().map(|value| (value, bound)).collect()
+    };
+    twin::attention::pieces(call, whole, partial)
 }
 
 /// Every way to store the cache with every number of rows and dims, team, and output.

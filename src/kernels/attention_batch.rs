@@ -96,7 +96,7 @@ impl Batch {
     /// bounds.
     pub(super) fn expected_by(
         &self,
-        twin: impl Fn(&[f32], &[f32], &[f32], f32) -> (Vec<f64>, Vec<f64>),
+        twin: impl Fn(&[f32], &[f32], &[f32], f64) -> (Vec<f64>, Vec<f64>),
     ) -> (Vec<f64>, Vec<f64>) {
         let AttentionShape {
             num_heads,
@@ -115,7 +115,7 @@ impl Batch {
                     let [k, v] = &heads[head / (num_heads / num_kv_heads)];
                     let seen = (position + 1) * head_dim;
                     let q = rows.next().expect("a row for each head");
-                    let (row, row_bounds) = twin(q, &k[..seen], &v[..seen], scale);
+                    let (row, row_bounds) = twin(q, &k[..seen], &v[..seen], f64::from(scale));
                     values.extend(row);
                     bounds.extend(row_bounds);
                 }

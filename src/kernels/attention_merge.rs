@@ -3,8 +3,9 @@
 
 use super::attention::AttentionShape;
 use super::attention_output::{Output, tunings};
-use super::case::Case;
-use super::twin::{Effort, Piece};
+use super::attention_plan::MergeRow;
+use super::case::{Case, U};
+use super::twin::{self, Effort, Piece};
 use super::{Tuning, attention_merge_cases};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
@@ -45,6 +46,24 @@ pub fn reference(states: &[(f32, f32, &[f32])]) -> Vec<f64> {
     }
     out.iter_mut().for_each(|out| *out /= sum);
     out
+}
+
+/// The same with the bound of each element: for a split exp2 to 3 + 2 |x| ulp twice, the difference and
+/// three roundings; then the division.
+pub(super) fn exact(states: &[(f32, f32, &[f32])]) -> Vec<(f64, f64)> {
+    let tops = states.iter().filter(|s| s.1 > 0.0);
+    let (low, high) = tops
+        .map(|s| f64::from(s.0))
+        .fold((f64::MAX, f64::MIN), |(a, b), m| (a.min(m), b.max(m)));
+    let relative = (states.len() as f64 * 2.0 * U * (6.0 + 5.0 * (high - low)) + 8.0 * U) * 2.0;
+    let abs = |o: &[f32]| o.iter().map(|o| o.abs()).collect();
+    let abs: Vec<Vec<f32>> = states.iter().map(|s| abs(s.2)).collect();
+    let abs = states.iter().zip(&abs);
+    let abs: Vec<(f32, f32, &[f32])> = abs.map(|(s, abs)| (s.0, s.1, &abs[..])).collect();
+    let bounds = reference(&abs)
+        .into_iter()
+        .map(|abs| abs * relative + 1e-30);
+    reference(states).into_iter().zip(bounds).collect()
 }
 
 /// Folds `num_rows` rows, listed in `step_meta` from word `rows_at` on, from `partials` into `out`, as
@@ -99,7 +118,36 @@ fn variant(tuning: &Tuning, head_dim: usize, output: Output) -> (usize, Variant)
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: AttentionMergeParams = call.params();
+    let head_dim = call.number("HEAD_DIM").expect("dims are set") as usize;
+    let (rows_at, num_heads) = (p.rows_at as usize, p.num_heads as usize);
+    let (head_words, width) = (head_dim + 4, num_heads * head_dim);
+    let words = rows_at..rows_at + p.num_rows as usize * MergeRow::WORDS;
+    let words = call.read_range("step_meta", words)?;
+    let rows = words
+        .chunks_exact(MergeRow::WORDS)
+        .map(MergeRow::from_words);
+    let mut written = Vec::new();
+    for row in rows {
+        let slot = |split: u32| (row.slot0 + split * row.stride) as usize;
+        let state = |split| {
+            slot(split) * num_heads * head_words..(slot(split) + 1) * num_heads * head_words
+        };
+        let ranges: Vec<_> = (0..row.num_splits).map(state).collect();
+        let states = twin::matmul::floats(&call.read_ranges("partials", &ranges)?);
+        let head = |head: usize| -> Vec<(f64, f64)> {
+            let of_split = states.chunks_exact(num_heads * head_words).map(|split| {
+                let (o, stats) = split[head * head_words..][..head_words].split_at(head_dim);
+                (stats[0], stats[1], o)
+            });
+            exact(&of_split.collect::<Vec<_>>())
+        };
+        written.push((
+            row.token as usize * width,
+            (0..num_heads).flat_map(head).collect(),
+        ));
+    }
+    Ok(twin::attention::output(call, width, written))
 }
 
 /// One for each output and each way to make teams.

@@ -3,7 +3,7 @@
 use super::attention_cases::{Mode, output_tensor, shape};
 use super::attention_merge::{self, ATTENTION_MERGE};
 use super::attention_plan::MergeRow;
-use super::case::{Case, CaseTensor, Data, U};
+use super::case::{Case, CaseTensor, Data};
 
 /// One split and many, slots in any order and at any distance, splits that add nothing; each width
 /// with each way to make teams and each output that it can have.
@@ -25,7 +25,7 @@ pub fn merge() -> Vec<Case> {
     all
 }
 
-fn merge_case(
+pub(super) fn merge_case(
     seed: u64,
     num_rows: usize,
     num_heads: usize,
@@ -74,29 +74,10 @@ fn merge_case(
                     (state[head_dim], state[head_dim + 1], &state[..head_dim])
                 })
                 .collect();
-            let spread = states
-                .iter()
-                .filter(|s| s.1 > 0.0)
-                .map(|s| f64::from(s.0))
-                .fold((f64::MAX, f64::MIN), |(a, b), m| (a.min(m), b.max(m)));
-            let abs: Vec<Vec<f32>> = states
-                .iter()
-                .map(|s| s.2.iter().map(|o| o.abs()).collect())
-                .collect();
-            let abs: Vec<_> = states
-                .iter()
-                .zip(&abs)
-                .map(|(s, abs)| (s.0, s.1, abs.as_slice()))
-                .collect();
-            // per split: exp2 to 3 + 2 |x| ulp twice, the difference, three roundings; then the division
-            let relative =
-                (num_splits as f64 * 2.0 * U * (6.0 + 5.0 * (spread.1 - spread.0)) + 8.0 * U) * 2.0;
-            bounds.extend(
-                attention_merge::reference(&abs)
-                    .iter()
-                    .map(|abs| abs * relative + 1e-30),
-            );
-            values.extend(attention_merge::reference(&states));
+            let (exact, exact_bounds): (Vec<f64>, Vec<f64>) =
+                attention_merge::exact(&states).into_iter().unzip();
+            values.extend(exact);
+            bounds.extend(exact_bounds);
         }
     }
     let width = num_heads * head_dim;

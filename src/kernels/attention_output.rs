@@ -3,7 +3,7 @@
 use super::Tuning;
 use super::activations::Activations;
 use super::attention::AttentionShape;
-use crate::gpu::{Part, Tensor, Variant};
+use crate::gpu::{Call, Part, Tensor, Variant};
 use crate::quant::GROUP;
 use crate::wgsl;
 
@@ -24,6 +24,14 @@ impl Output {
     /// Records where a head's dims fill them, else rows.
     pub fn of(shape: &AttentionShape) -> Output {
         match shape.head_dim.is_multiple_of(GROUP) {
+            true => Output::Records,
+            false => Output::Rows,
+        }
+    }
+
+    /// How a dispatch stores its result.
+    pub(super) fn of_call(call: &Call<'_>) -> Output {
+        match call.has_part(RECORDS.name) {
             true => Output::Records,
             false => Output::Rows,
         }

@@ -71,6 +71,19 @@ impl Item {
     /// Words of an item.
     pub const WORDS: usize = 8;
 
+    /// What [`Item::words`] made.
+    pub fn from_words(words: &[u32]) -> Item {
+        Item {
+            token0: words[0],
+            num_tokens: words[1],
+            position0: words[2],
+            table_at: words[3],
+            first_split: words[4],
+            num_splits: words[5],
+            slot0: (words[6] != u32::MAX).then_some(words[6]),
+        }
+    }
+
     /// As the kernel reads it.
     pub fn words(&self) -> [u32; Item::WORDS] {
         [
@@ -102,6 +115,16 @@ pub struct MergeRow {
 impl MergeRow {
     /// Words of a row.
     pub const WORDS: usize = 4;
+
+    /// What [`MergeRow::words`] made.
+    pub fn from_words(words: &[u32]) -> MergeRow {
+        MergeRow {
+            token: words[0],
+            num_splits: words[1],
+            slot0: words[2],
+            stride: words[3],
+        }
+    }
 
     /// As the kernel reads it.
     pub fn words(&self) -> [u32; MergeRow::WORDS] {

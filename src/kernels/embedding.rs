@@ -1,15 +1,20 @@
 //! Token ids to rows of the packed table, `hidden[t, :] = table[ids[t], :]`; and, times the weight of the
 //! first norm, packed for the first matmul.
 
+use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data, U, dot_bound};
 use super::distinct;
 use super::pack::records;
 use super::tuning::Tuning;
+use super::twin::endings::Exact;
+use super::twin::matmul::floats;
+use super::twin::packed::Packed;
+use super::twin::runs::{Run, joined};
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
-use crate::quant::{FORMATS, Format, GROUP, Shard, Weights};
+use crate::quant::{BLOCK_ROWS, FORMATS, Format, GROUP, Shard, Weights};
 use crate::{params, wgsl};
 
 params! {
@@ -115,7 +120,40 @@ fn variant(tuning: &Tuning, format: &'static Format) -> Variant {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: EmbeddingParams = call.params();
+    let (ids_at, columns) = (p.ids_at as usize, p.columns as usize);
+    let groups = columns.div_ceil(GROUP);
+    let ids = call.read_range("ids", ids_at..ids_at + p.num_tokens as usize)?;
+    let rows = ids.iter().map(|id| id.wrapping_sub(p.first_row)); // as in the shader
+    let rows: Vec<(usize, usize)> = rows
+        .enumerate()
+        .filter(|(_, row)| *row < p.num_rows)
+        .map(|(token, row)| (token, row as usize))
+        .collect();
+    let block = |&(_, row): &(usize, usize)| row / BLOCK_ROWS..row / BLOCK_ROWS + 1;
+    let packed = Packed::read(call, &rows.iter().map(block).collect::<Vec<_>>(), groups)?;
+    let gamma = floats(&call.read_range("gamma", 0..columns)?);
+    let mut four = vec![0.0; BLOCK_ROWS * groups * GROUP];
+    let mut written: Vec<Run<f32>> = Vec::new();
+    for (block, (token, row)) in rows.into_iter().enumerate() {
+        packed.unpack(block, &mut four);
+        let values = &four[row % BLOCK_ROWS * groups * GROUP..][..columns];
+        written.push((token * columns, values.to_vec()));
+    }
+    let activations = Activations::stored_by(call);
+    let [_, row_words] = activations.dims(1, columns);
+    let pieces = joined(written).into_iter().flat_map(|(at, values)| {
+        let (normed, squares) = normed(&values, &gamma);
+        let to = at / columns * row_words;
+        let hidden = values.into_iter().map(f32::to_bits).collect();
+        [
+            Piece::exact("hidden", at, hidden),
+            activations.piece("act_out", to, columns, normed, Some(squares)),
+        ]
+    });
+    let mut pieces: Vec<Piece> = pieces.collect();
+    pieces.sort_by_key(|piece| piece.tensor);
+    Ok(pieces)
 }
 
 /// Every format, way to pass activations, and way to talk.
@@ -154,7 +192,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(
+pub(super) fn case(
     format: &'static Format,
     tuning: Tuning,
     (num_tokens, rows, columns, first_shard): (usize, usize, usize, usize),
@@ -169,13 +207,7 @@ fn case(
     let expected = reference(&format.round_trip(&raw, columns), columns, &step[ids_at..]);
 
     let gamma = data.normal(columns);
-    let exact = |(i, &v): (usize, &f32)| {
-        let product = f64::from(v) * f64::from(gamma[i % columns]);
-        (product, U * product.abs())
-    };
-    let normed: Vec<(f64, f64)> = expected.iter().enumerate().map(exact).collect();
-    let squares = expected.chunks(columns).flat_map(|row| row.chunks(GROUP));
-    let squares = squares.map(squares_of).collect();
+    let (normed, squares) = normed(&expected, &gamma);
 
     let bytes = 4.0 * expected.len() as f64;
     let mut case = Case::new(
@@ -251,6 +283,17 @@ fn case(
             t.get("act_out"),
         );
     })
+}
+
+/// Rows times the weight of a norm, and the sums of squares of their records, with bounds.
+fn normed(rows: &[f32], gamma: &[f32]) -> (Vec<Exact>, Vec<Exact>) {
+    let exact = |(i, &v): (usize, &f32)| {
+        let product = f64::from(v) * f64::from(gamma[i % gamma.len()]);
+        (product, U * product.abs())
+    };
+    let records = rows.chunks(gamma.len()).flat_map(|row| row.chunks(GROUP));
+    let normed = rows.iter().enumerate().map(exact);
+    (normed.collect(), records.map(squares_of).collect())
 }
 
 /// The sum of squares of a record, and its bound.

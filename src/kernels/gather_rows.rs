@@ -74,13 +74,13 @@ pub fn record(
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: GatherRowsParams = call.params();
     let (columns, rows_at) = (p.columns as usize, p.rows_at as usize);
-    let rows = call.read_ranges("rows", &[rows_at..rows_at + p.num_rows as usize])?;
+    let rows = call.read_range("rows", rows_at..rows_at + p.num_rows as usize)?;
     let ranges: Vec<_> = rows
         .iter()
         .map(|&row| row as usize * columns..(row as usize + 1) * columns)
         .collect();
     let words = call.read_ranges("x", &ranges)?;
-    Ok(vec![Piece::exact("y", 0, words)])
+    Ok(vec![Piece::exact("y", 0, words.to_vec())])
 }
 
 /// There is only one.

@@ -4,8 +4,9 @@
 
 use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data, U};
-use super::matmul::Norm;
+use super::matmul::{NORM_NONE, NORM_RMS, Norm};
 use super::tuning::Tuning;
+use super::twin::endings::norm_error;
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
@@ -106,11 +107,9 @@ pub fn record(
 }
 
 fn variant(workgroup: u32, norm: bool) -> Variant {
-    static NONE: Part = wgsl!("matmul/norm_none.wgsl");
-    static RMS: Part = wgsl!("matmul/norm_rms.wgsl");
     Variant::new(&HALVE)
         .part(Activations::F32.part())
-        .part(if norm { &RMS } else { &NONE })
+        .part(if norm { &NORM_RMS } else { &NORM_NONE })
         .set("WG", workgroup)
 }
 
@@ -119,7 +118,24 @@ fn variant(workgroup: u32, norm: bool) -> Variant {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: HalveParams = call.params();
+    let (tokens, groups) = (p.num_tokens as usize, p.num_groups as usize);
+    let activations = Activations::F32;
+    let words = tokens * groups * activations.record_words();
+    let words = call.read_range("x", 0..words)?;
+    let columns = groups * GROUP;
+    let x = activations.unpack(&words, columns);
+    let factors = match call.has_part(NORM_RMS.name) {
+        true => Norm { eps: p.eps }.factors(&activations.squares(&words), p.norm_columns as usize),
+        false => vec![1.0; tokens],
+    };
+    let words = reference(&x, columns, &factors);
+    let bound = factor_error(groups);
+    let judge = move |bytes: &[u8]| {
+        let found: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
+        check(&found, &x, columns, &factors, bound)
+    };
+    Ok(vec![Piece::judged("halves", 0, words, judge)])
 }
 
 /// With a norm before it and without, in small workgroups and large.
@@ -142,7 +158,12 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(lanes: u32, norm: bool, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
+pub(super) fn case(
+    lanes: u32,
+    norm: bool,
+    (num_tokens, columns): (usize, usize),
+    seed: u64,
+) -> Case {
     const EPS: f32 = 1e-5;
     let tuning = Tuning::plain(lanes);
     let mut data = Data::new(seed);
@@ -157,17 +178,14 @@ fn case(lanes: u32, norm: bool, (num_tokens, columns): (usize, usize), seed: u64
         .iter()
         .map(|v| v * v)
         .collect();
-    let factor = |s: &[f32]| {
-        let sum: f64 = s.iter().map(|&s| f64::from(s)).sum();
-        let mean = sum / columns as f64 + f64::from(EPS);
-        if norm { 1.0 / mean.sqrt() } else { 1.0 }
+    let norm = norm.then_some(Norm { eps: EPS });
+    let factors = match norm {
+        Some(norm) => norm.factors(&squares, columns),
+        None => vec![1.0; num_tokens],
     };
-    let factors: Vec<f64> = squares.chunks(groups).map(factor).collect();
     let words = Activations::F32.pack(&x, columns, Some(&squares));
     let expected = reference(&x, columns, &factors);
-    let norm = norm.then_some(Norm { eps: EPS });
-    // the sum of squares, its mean and eps, an inverse root good to 2 ulp, a product
-    let bound = (groups.div_ceil(8) + 3 + 9) as f64 * U;
+    let bound = factor_error(groups);
     let name = format!(
         "{num_tokens}x{columns} norm={} lanes={lanes}",
         norm.is_some()
@@ -190,6 +208,11 @@ fn case(lanes: u32, norm: bool, (num_tokens, columns): (usize, usize), seed: u64
             let (x, halves) = (t.get("x"), t.get("halves"));
             record(rec, &tuning, x, num_tokens, columns, norm, halves);
         })
+}
+
+/// How far a factor may be off, as a share of it: that of the norm, and a product.
+fn factor_error(groups: usize) -> f64 {
+    norm_error(groups) + U
 }
 
 /// Holds rows as found on the device against exact values, either neighbour in f16 allowed.

@@ -8,7 +8,7 @@
 use super::activations::Activations;
 use super::case::Case;
 use super::matmul_output::{Kind, Out};
-use super::twin::{Effort, Piece};
+use super::twin::{self, Effort, Piece};
 use super::{Tuning, matmul_cases};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
@@ -55,6 +55,11 @@ static TOKENS: [(usize, Part); 4] = [
     (4, wgsl!("matmul/tokens_4.wgsl")),
     (8, wgsl!("matmul/tokens_8.wgsl")),
 ];
+
+/// The factor of a token without a norm and with one, which neighbours may share the work for.
+pub(super) static NORM_NONE: Part = wgsl!("matmul/norm_none.wgsl");
+pub(super) static NORM_RMS: Part = wgsl!("matmul/norm_rms.wgsl");
+pub(super) static NORM_SHARE: Part = wgsl!("matmul/norm_rms_share.wgsl", subgroups: true);
 
 /// The kernel.
 pub static MATMUL: Kernel = Kernel::new::<MatmulParams>("matmul", PARTS);
@@ -217,9 +222,6 @@ fn variant(
     for part in shared_parts(tuning) {
         variant = variant.part(part);
     }
-    static NORM_NONE: Part = wgsl!("matmul/norm_none.wgsl");
-    static NORM_RMS: Part = wgsl!("matmul/norm_rms.wgsl");
-    static NORM_SHARE: Part = wgsl!("matmul/norm_rms_share.wgsl", subgroups: true);
     static PLAIN: Part = wgsl!("matmul/value_plain.wgsl");
     static SWIGLU: Part = wgsl!("matmul/value_swiglu.wgsl");
     variant = variant.part(tokens).part(match kind.has_norm() {
@@ -264,8 +266,8 @@ fn shared_parts(tuning: &Tuning) -> [&'static Part; 4] {
 ///
 /// # Errors
 /// What reading its inputs reports.
-pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+pub fn twin(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece>> {
+    twin::matmul::canonical(call, effort)
 }
 
 /// Every format, tile, ending and way to join lanes.

@@ -1,11 +1,11 @@
 //! The matmul's cases: what it must compute, and what its bounds are.
 
-use super::activations::Activations;
-use super::case::{Case, CaseTensor, Data, U, dot_bound};
-use super::matmul::{MATMUL, reference};
+use super::case::{Case, CaseTensor, Data};
+use super::matmul::{MATMUL, Norm, reference};
 use super::matmul_endings::{Call, Heads, ending};
 use super::matmul_output::Kind;
 use super::tuning::Tuning;
+use super::twin::endings::Order;
 use crate::kv::KvFormat;
 use crate::quant::{FORMATS, Format, GROUP};
 
@@ -95,10 +95,21 @@ fn case(
     format: &'static Format,
     tuning: Tuning,
     kind: Kind,
-    (num_tokens, rows, columns): (usize, usize, usize),
+    shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = heads_of(rows, seed);
+    case_of(format, tuning, kind, shape, heads_of(shape.1, seed), seed)
+}
+
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+pub(super) fn case_of(
+    format: &'static Format,
+    tuning: Tuning,
+    kind: Kind,
+    (num_tokens, rows, columns): (usize, usize, usize),
+    heads: Heads,
+    seed: u64,
+) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let raw = data.weights(rows, columns);
@@ -120,7 +131,12 @@ fn case(
 
     let seen = tuning.activations.unpack(&words, columns);
     let sums = reference(&format.round_trip(&raw, columns), &seen, columns);
-    let out = scaled(tuning, kind, &sums, &squares, (rows, columns));
+    let order = Order {
+        activations: tuning.activations,
+        lanes: tuning.lanes as usize,
+        norm: kind.has_norm().then_some(Norm { eps: EPS }),
+    };
+    let out = order.scaled(&sums, &squares, [rows, columns]);
 
     let name = format!(
         "{} {num_tokens}x{rows}x{columns} {kind:?} {}",
@@ -169,46 +185,4 @@ pub(super) fn rows_of(kind: Kind, rows: usize, heads: Heads) -> usize {
         Kind::Gated => rows.next_multiple_of(8),
         Kind::Residual => rows.next_multiple_of(4),
     }
-}
-
-/// Joined sums times the factor of the norm, with bounds.
-fn scaled(
-    tuning: Tuning,
-    kind: Kind,
-    sums: &[(f64, f64)],
-    squares: &[f32],
-    (rows, columns): (usize, usize),
-) -> Vec<(f64, f64)> {
-    let (lanes, groups) = (tuning.lanes as usize, columns.div_ceil(GROUP));
-    // of f32 activations a chain of 32 and a fold; of integers a product of scales and a fold
-    let inside = match tuning.activations {
-        Activations::F32 => GROUP,
-        Activations::Q8 => 2,
-    };
-    let steps = inside + 3 + groups.div_ceil(lanes) + lanes.ilog2() as usize;
-    let factors: Vec<f64> = squares
-        .chunks(groups)
-        .map(|s| {
-            let sum: f64 = s.iter().map(|&s| f64::from(s)).sum();
-            let mean = sum / columns as f64 + f64::from(EPS);
-            if kind.has_norm() {
-                1.0 / mean.sqrt()
-            } else {
-                1.0
-            }
-        })
-        .collect();
-    // the sum of squares, its mean and eps, and an inverse root good to 2 ulp, at half weight or whole
-    let relative = if kind.has_norm() {
-        (groups.div_ceil(8) + 3 + 8) as f64 * U
-    } else {
-        0.0
-    };
-    let of = |(i, &(sum, abs)): (usize, &(f64, f64))| {
-        let factor = factors[i / rows];
-        let value = sum * factor;
-        let bound = dot_bound(steps, abs) * factor * (1.0 + relative);
-        (value, bound + value.abs() * (relative + U))
-    };
-    sums.iter().enumerate().map(of).collect()
 }

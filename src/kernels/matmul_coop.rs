@@ -9,7 +9,7 @@ use super::case::Case;
 use super::matmul::{MatmulParams, describe, dispatch};
 use super::matmul_coop_cases;
 use super::matmul_output::{Kind, Out};
-use super::twin::{Effort, Piece};
+use super::twin::{self, Effort, Piece};
 use crate::error::Result;
 use crate::gpu::{Call, Coop, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kernels::halve;
@@ -95,8 +95,8 @@ pub(super) const KINDS: [Kind; 5] = [
 ///
 /// # Errors
 /// What reading its inputs reports.
-pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+pub fn twin(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece>> {
+    twin::matmul::coop(call, effort)
 }
 
 /// Every format, configuration and ending.

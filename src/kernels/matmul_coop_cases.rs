@@ -1,13 +1,15 @@
 //! The cases of `matmul_coop`: endings and inputs of `matmul`'s, with bounds for f16 weights.
 
-use super::case::{Case, CaseTensor, Data, U, dot_bound};
+use super::case::{Case, CaseTensor, Data};
 use super::halve;
 use super::matmul::reference;
 use super::matmul_cases::{heads_of, rows_of};
 use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
+use super::matmul_endings::Heads;
 use super::matmul_endings::{Call, ending};
 use super::matmul_output::Kind;
 use super::tuning::Tuning;
+use super::twin::endings::scaled_coop;
 use crate::gpu::Coop;
 use crate::quant::{FORMATS, Format};
 
@@ -41,10 +43,21 @@ fn case(
     format: &'static Format,
     coop: Coop,
     kind: Kind,
-    (num_tokens, rows, columns): (usize, usize, usize),
+    shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = heads_of(rows, seed);
+    case_of(format, coop, kind, shape, heads_of(shape.1, seed), seed)
+}
+
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+pub(super) fn case_of(
+    format: &'static Format,
+    coop: Coop,
+    kind: Kind,
+    (num_tokens, rows, columns): (usize, usize, usize),
+    heads: Heads,
+    seed: u64,
+) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let raw = data.weights(rows, columns);
@@ -56,21 +69,7 @@ fn case(
     let (seen, factors) = halve::unpack(&words, columns);
     let sums = reference(&format.round_trip(&raw, columns), &seen, columns);
     let rounded = format.scale_bytes > 0;
-    let scaled = |(i, &(sum, abs)): (usize, &(f64, f64))| {
-        let (token, factor) = (i / rows, f64::from(factors[i / rows]));
-        let row = &seen[token * columns..][..columns];
-        let all: f64 = row.iter().map(|v| f64::from(v.abs())).sum();
-        // rounding of weights with their scale: either neighbour in f16, subnormal ones a step apart
-        let weights = if rounded {
-            abs * 2f64.powi(-10) + all * 2f64.powi(-24)
-        } else {
-            0.0
-        };
-        let value = sum * factor;
-        let bound = (dot_bound(columns, abs) + weights) * factor.abs();
-        (value, bound + value.abs() * 2.0 * U)
-    };
-    let out: Vec<(f64, f64)> = sums.iter().enumerate().map(scaled).collect();
+    let out = scaled_coop(&sums, &seen, &factors, [rows, columns], rounded);
 
     let name = format!(
         "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}",

@@ -1,16 +1,17 @@
 //! What the matmul's endings make of exact sums: the other half of its cases.
 
-use super::case::{Case, CaseTensor, Data, Tensors, U, dot_bound};
+use super::case::{Case, CaseTensor, Data, Tensors};
 use super::matmul::{Norm, record};
 use super::matmul_cases::EPS;
 use super::matmul_coop;
 use super::matmul_output::{Kind, Out};
 use super::pack::records;
-use super::rope::{self, RopeRows, pages_tensor, some_angles, some_slots};
+use super::rope::{RopeRows, pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;
+use super::twin::endings::{Residual, gated, residual, turned};
 use crate::gpu::{Coop, Recorder};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
-use crate::quant::{Format, GROUP, Shard, Weights};
+use crate::quant::{Format, Shard, Weights};
 
 /// Pages of the slab that keys and values go to; slots are in pages 3 to 9.
 const PAGES: usize = 10;
@@ -68,8 +69,8 @@ pub(super) fn ending(
     match call.kind {
         Kind::Store { .. } => store(case, call, out),
         Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, data),
-        Kind::Gated => gated(case, call, &out),
-        Kind::Residual => residual(case, call, &out, data),
+        Kind::Gated => packed(case, call, &out),
+        Kind::Residual => added(case, call, &out, data),
     }
 }
 
@@ -80,30 +81,18 @@ fn store(case: Case, call: Call, out: Vec<(f64, f64)>) -> Case {
         .record(move |rec, t| call.record(rec, t, Out::Store { y: t.get("y") }))
 }
 
-fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
+fn added(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
     let Call {
         num_tokens, rows, ..
     } = call;
     let before = data.normal(num_tokens * rows);
     let gamma = data.normal(rows);
-    let sum = |(&(v, bound), &b): (&(f64, f64), &f32)| {
-        let sum = v + f64::from(b);
-        (sum, bound + U * sum.abs())
-    };
-    let hidden: Vec<(f64, f64)> = out.iter().zip(&before).map(sum).collect();
-    let normed = hidden.iter().enumerate().map(|(i, &(h, bound))| {
-        let g = f64::from(gamma[i % rows]);
-        (h * g, bound * g.abs() + U * (h * g).abs())
-    });
-    let normed = normed.collect();
-    let square = |group: &[(f64, f64)]| {
-        let sum: f64 = group.iter().map(|(h, _)| h * h).sum();
-        let moved: f64 = group.iter().map(|(h, b)| 2.0 * h.abs() * b + b * b).sum();
-        (sum, moved + dot_bound(GROUP, sum))
-    };
-    let squares = hidden.chunks(rows).flat_map(|row| row.chunks(GROUP));
-    let squares = squares.map(square).collect();
-    let (values, bounds) = hidden.iter().copied().unzip();
+    let Residual {
+        hidden,
+        normed,
+        squares,
+    } = residual(out, &before, &gamma);
+    let (values, bounds) = hidden.into_iter().unzip();
     let act = call.tuning.activations;
     case.tensor(
         CaseTensor::output_f32("hidden", &[num_tokens, rows], values, bounds)
@@ -128,26 +117,14 @@ fn residual(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case
     })
 }
 
-fn gated(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
-    let values = out.chunks_exact(8).flat_map(|pair| {
-        let (gates, ups) = pair.split_at(4);
-        let one = |(&(gate, gate_bound), &(up, up_bound)): (&(f64, f64), &(f64, f64))| {
-            let silu = gate / (1.0 + (-gate).exp());
-            // |silu'| <= 1.1; exp is good to 3 + 2 |x| ulp, and three more roundings follow
-            let silu_error =
-                1.1 * gate_bound + silu.abs() * (2.0 * (3.0 + 2.0 * gate.abs()) + 4.0) * U;
-            let error = silu_error * up.abs() + (silu.abs() + silu_error) * up_bound;
-            (silu * up, error + (silu * up).abs() * 2.0 * U + 1e-30)
-        };
-        gates.iter().zip(ups).map(one).collect::<Vec<_>>()
-    });
+fn packed(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
     let act = call.tuning.activations;
     case.tensor(records(
         "act_out",
         act,
         call.num_tokens,
         call.rows / 2,
-        values.collect(),
+        gated(out),
         None,
     ))
     .record(move |rec, t| {
@@ -180,19 +157,19 @@ fn qkv(
         let angles = &angles[token * head_dim / 2..][..head_dim / 2];
         for (head, x) in row.chunks(head_dim).enumerate() {
             let is_value = head >= num_heads + num_kv_heads;
-            let turned = if is_value {
+            let stored = if is_value {
                 x.to_vec()
             } else {
-                turn(x, angles)
+                turned(x, angles)
             };
             if head < num_heads {
-                q.extend(turned);
+                q.extend(stored);
                 continue;
             }
             let kv_head = (head - num_heads) % num_kv_heads;
             let (page, token_in_page) = (slots[token] as usize / 16, slots[token] as usize % 16);
             let at = ((page * num_kv_heads + kv_head) * PAGE_SIZE + token_in_page) * head_dim;
-            for (i, element) in turned.into_iter().enumerate() {
+            for (i, element) in stored.into_iter().enumerate() {
                 pages[usize::from(is_value)][at + i] = Some(element);
             }
         }
@@ -220,15 +197,4 @@ fn qkv(
             };
             call.record(rec, t, out);
         })
-}
-
-/// A head of values with bounds, rotated.
-fn turn(x: &[(f64, f64)], angles: &[(f32, f32)]) -> Vec<(f64, f64)> {
-    let rounded: Vec<f32> = x.iter().map(|v| v.0 as f32).collect();
-    let (turned, abs) = rope::reference(&rounded, angles);
-    let bound = |(i, (value, abs)): (usize, (f64, f64))| {
-        let (own, other) = (x[i].1, x[i ^ 1].1);
-        (value, own + other + 5.0 * U * abs + 1e-30)
-    };
-    turned.into_iter().zip(abs).enumerate().map(bound).collect()
 }

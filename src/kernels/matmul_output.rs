@@ -2,11 +2,16 @@
 //! that bring them there.
 
 use super::activations::Activations;
-use super::matmul::Norm;
+use super::matmul::{NORM_RMS, NORM_SHARE, Norm};
 use super::rope::RopeRows;
 use crate::gpu::{Part, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab};
 use crate::wgsl;
+
+static STORE: Part = wgsl!("matmul/out_store.wgsl");
+static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
+static ACT: Part = wgsl!("matmul/out_act.wgsl");
+static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
 
 /// What becomes of the result.
 #[derive(Clone, Copy)]
@@ -94,6 +99,23 @@ impl Kind {
         }
     }
 
+    /// What becomes of the result of `variant`, and whether a norm comes before it in the same kernel.
+    pub(super) fn of_variant(variant: &Variant) -> Kind {
+        let has = |part: &Part| variant.chosen().any(|p| p == part);
+        let norm = [&NORM_RMS, &NORM_SHARE].into_iter().any(has);
+        if has(&STORE) {
+            Kind::Store { norm }
+        } else if has(&QKV) {
+            Kind::Qkv(KvFormat::of_variant(variant))
+        } else if has(&ACT) {
+            Kind::Gated
+        } else if has(&RESIDUAL) {
+            Kind::Residual
+        } else {
+            panic!("{variant} has no ending")
+        }
+    }
+
     /// Results for each row of the weights.
     pub(super) fn width(self, rows: usize) -> usize {
         rows / self.blocks()
@@ -120,10 +142,6 @@ impl Kind {
         [plain, swiglu]: [&'static Part; 2],
         activations: Activations,
     ) -> Variant {
-        static STORE: Part = wgsl!("matmul/out_store.wgsl");
-        static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
-        static ACT: Part = wgsl!("matmul/out_act.wgsl");
-        static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
         static ROPE: Part = wgsl!("lib/rope.wgsl");
         static RECORD: Part = wgsl!("act/record.wgsl");
         let variant = match self {

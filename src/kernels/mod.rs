@@ -2,7 +2,7 @@
 //!
 //! A kernel is `shaders/x.wgsl`, `src/kernels/x.rs` and a line in [`ALL`]; tests, benches and
 //! comparisons take it from there. In each kernel file, in this order: formula, params, parts,
-//! reference, `record`, cases.
+//! reference, `record`, `twin`, `variants`, cases.
 
 pub mod activations;
 pub mod argmax;
@@ -17,6 +17,7 @@ pub mod attention_output;
 pub mod attention_plan;
 pub mod case;
 mod case_weights;
+pub mod check;
 pub mod embedding;
 pub mod gather_rows;
 pub mod halve;
@@ -29,6 +30,7 @@ pub mod matmul_output;
 pub mod numbers;
 pub mod pack;
 pub mod peaks;
+mod peaks_host;
 pub mod penalties;
 pub mod probe_dot4;
 pub mod probe_fma;
@@ -39,10 +41,12 @@ pub mod timing;
 mod tuning;
 pub mod twin;
 
-use crate::gpu::{Kernel, Variant};
+use crate::error::Result;
+use crate::gpu::{Gpu, Kernel, OpenOptions, Variant};
 pub use activations::Activations;
 use case::Case;
 use std::collections::HashSet;
+use std::sync::Arc;
 pub use tuning::Tuning;
 
 /// A kernel as tests, benches and comparisons see it.
@@ -94,6 +98,17 @@ pub static ALL: &[Entry] = &[
     entry!(rope::ROPE),
     entry!(sample::SAMPLE),
 ];
+
+/// [`Gpu::open`], with the twins to compute by where the options ask for the processor.
+///
+/// # Errors
+/// As [`Gpu::open`].
+pub fn open(options: &OpenOptions) -> Result<Arc<Gpu>> {
+    Gpu::open(&OpenOptions {
+        host: Some(|| Box::new(twin::Host)),
+        ..options.clone()
+    })
+}
 
 /// Each variant once: choices that make no difference to a kernel lead to the same.
 fn distinct(variants: impl Iterator<Item = Variant>) -> Vec<Variant> {

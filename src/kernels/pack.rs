@@ -64,11 +64,12 @@ fn variant(tuning: &Tuning) -> Variant {
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let p: PackParams = call.params();
     let (num_tokens, columns) = (p.num_tokens as usize, p.columns as usize);
-    let words = call.read_ranges("x", &[0..num_tokens * columns])?;
+    let words = call.read_range("x", 0..num_tokens * columns)?;
     let exact = words.iter().map(|&w| (f64::from(f32::from_bits(w)), 0.0));
     let activations = Activations::stored_by(call);
     Ok(vec![activations.piece(
         "act_out",
+        0,
         columns,
         exact.collect(),
         None,
@@ -92,7 +93,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
+pub(super) fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
     let mut data = Data::new(seed);
     let mut x = data.normal(num_tokens * columns);
     x[..4].fill(0.0);

@@ -3,7 +3,7 @@
 //! Bytes a second that are read, operations a second in f32 and on packed 8-bit integers, and what a
 //! dispatch costs that does next to nothing. Whoever measures brings the clock.
 
-use super::{gather_rows, probe_dot4, probe_fma, probe_stream};
+use super::{gather_rows, peaks_host, probe_dot4, probe_fma, probe_stream};
 use crate::error::Result;
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
 use std::sync::Arc;
@@ -42,6 +42,17 @@ impl Peaks {
             clock,
             span,
         };
+        if gpu.is_host() {
+            let dispatch_s = bench.dispatch()?;
+            // twins of probes say nothing of what other twins could do
+            let (stream_bytes_s, fma_flops) = peaks_host::measure(bench.clock);
+            return Ok(Peaks {
+                stream_bytes_s,
+                fma_flops,
+                dot4_ops: fma_flops, // integers are unpacked
+                dispatch_s,
+            });
+        }
         Ok(Peaks {
             dispatch_s: bench.dispatch()?,
             stream_bytes_s: bench.stream()?,

@@ -3,6 +3,7 @@
 //! (repetition: Keskar et al., "CTRL", 2019; presence, frequency and bias as OpenAI's API defines them).
 
 use super::case::{Case, CaseTensor, Data, U};
+use super::twin::matmul::{f32_pieces, floats};
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
@@ -65,32 +66,57 @@ pub fn encode(rows: &[Row], rows_at: usize) -> Vec<u32> {
     words
 }
 
+/// What [`encode`] made, its `headers` and the words of all their entries.
+fn decode(headers: &[u32], entries: &[u32]) -> Vec<Row> {
+    let mut entries = entries.chunks_exact(ENTRY_WORDS).map(|words| Entry {
+        id: words[0],
+        count: words[1],
+        bias: f32::from_bits(words[2]),
+    });
+    let row = |words: &[u32]| Row {
+        repeat: f32::from_bits(words[2]),
+        presence: f32::from_bits(words[3]),
+        frequency: f32::from_bits(words[4]),
+        entries: entries.by_ref().take(words[1] as usize).collect(),
+    };
+    headers.chunks_exact(ROW_WORDS).map(row).collect()
+}
+
 /// The CPU twin for one row, in f64: the new logits, and the sum of magnitudes that each bound needs
 /// (0 where a logit is as it was).
 pub fn reference(logits: &[f32], row: &Row) -> Vec<(f64, f64)> {
     let mut out: Vec<(f64, f64)> = logits.iter().map(|&l| (f64::from(l), 0.0)).collect();
     for entry in &row.entries {
-        let Some((logit, magnitude)) = out.get_mut(entry.id as usize) else {
-            continue;
-        };
-        let bias = f64::from(entry.bias);
-        let mut spent = 0.0;
-        if entry.count > 0 {
-            let repeat = f64::from(row.repeat);
-            *logit = if *logit > 0.0 {
-                *logit / repeat
-            } else {
-                *logit * repeat
-            };
-            spent = f64::from(row.presence) + f64::from(entry.count) * f64::from(row.frequency);
+        if let Some(&logit) = logits.get(entry.id as usize) {
+            out[entry.id as usize] = changed(logit, row, entry);
         }
-        *magnitude = logit.abs()
-            + f64::from(row.presence).abs()
-            + f64::from(entry.count) * f64::from(row.frequency).abs()
-            + bias.abs();
-        *logit = *logit - spent + bias;
     }
     out
+}
+
+/// One logit that is listed: what it becomes, and the sum of magnitudes.
+fn changed(logit: f32, row: &Row, entry: &Entry) -> (f64, f64) {
+    let (mut logit, bias) = (f64::from(logit), f64::from(entry.bias));
+    let mut spent = 0.0;
+    if entry.count > 0 {
+        let repeat = f64::from(row.repeat);
+        logit = if logit > 0.0 {
+            logit / repeat
+        } else {
+            logit * repeat
+        };
+        spent = f64::from(row.presence) + f64::from(entry.count) * f64::from(row.frequency);
+    }
+    let magnitude = logit.abs()
+        + f64::from(row.presence).abs()
+        + f64::from(entry.count) * f64::from(row.frequency).abs()
+        + bias.abs();
+    (logit - spent + bias, magnitude)
+}
+
+/// With the bound: a division, a product, and four sums.
+fn bounded((value, magnitude): (f64, f64)) -> (f64, f64) {
+    (value, 8.0 * U * magnitude)
 }
 
 /// Changes the first rows of `logits: [.., vocab_size]` by `rows`, whose [`encode`]d words start at
@@ -115,7 +141,28 @@ pub fn record(rec: &mut Recorder, logits: &Tensor, step: &Tensor, rows_at: usize
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: PenaltiesParams = call.params();
+    let (rows_at, vocab_size) = (p.rows_at as usize, p.vocab_size as usize);
+    let num_rows = call.workgroups[1] as usize;
+    let headers = rows_at..rows_at + num_rows * ROW_WORDS;
+    let headers = call.read_range("rows", headers)?;
+    let entries = headers.chunks_exact(ROW_WORDS).map(|words| {
+        let first = words[0] as usize;
+        first..first + words[1] as usize * ENTRY_WORDS
+    });
+    let entries = call.read_ranges("rows", &entries.collect::<Vec<_>>())?;
+    let rows = decode(&headers, &entries);
+    let listed = rows.iter().enumerate().flat_map(|(i, row)| {
+        let known = row.entries.iter().filter(|e| e.id < p.vocab_size);
+        known.map(move |entry| (i * vocab_size + entry.id as usize, row, entry))
+    });
+    let listed: Vec<_> = listed.collect();
+    let places: Vec<_> = listed.iter().map(|(at, ..)| *at..at + 1).collect();
+    let logits = floats(&call.read_ranges("logits", &places)?);
+    let written = logits.into_iter().zip(listed);
+    let written =
+        written.map(|(logit, (at, row, entry))| (at, vec![bounded(changed(logit, row, entry))]));
+    Ok(f32_pieces("logits", written.collect()))
 }
 
 /// There is only one.
@@ -182,8 +229,7 @@ fn case(name: &str, rows: Vec<Row>, vocab_size: usize, rows_at: usize) -> Case {
         .chunks(vocab_size)
         .zip(&rows)
         .flat_map(|(logits, row)| reference(logits, row))
-        // a division, a product, and four sums
-        .map(|(value, magnitude)| (value, 8.0 * U * magnitude))
+        .map(bounded)
         .unzip();
     let shape = [rows.len(), vocab_size];
     let in_place = CaseTensor::output_f32("logits", &shape, expected, bound)

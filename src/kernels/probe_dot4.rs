@@ -82,7 +82,9 @@ fn variant() -> Variant {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: ProbeDot4Params = call.params();
+    let x = call.read_range("x", 0..8 * p.num_invocations as usize)?;
+    Ok(vec![Piece::exact("y", 0, reference(&x, p.rounds as usize))])
 }
 
 /// There is only one.

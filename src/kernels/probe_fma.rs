@@ -2,6 +2,7 @@
 //! [`super::peaks`] for kernels that are bound by arithmetic in f32.
 
 use super::case::{Case, CaseTensor, Data, U};
+use super::twin::matmul::floats;
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
@@ -35,6 +36,11 @@ pub const FLOPS_A_ROUND: f64 = 2.0 * 16.0 * 12.0;
 /// Below 1, so that a chain neither grows nor dies out, and errors are forgotten.
 const FACTOR: f32 = -0.75;
 const ADDEND: f32 = 1.5;
+
+/// How far a result may be off. A chain stays below 6 + 2; every step adds at most two roundings of at most
+/// 8 U each, of which the steps after it keep 0.75, 0.75^2, ...: at most 4 times as much. Three chains, two
+/// sums.
+const BOUND: f64 = 3.0 * 4.0 * 2.0 * 8.0 * U + 3.0 * 2.0 * 24.0 * U;
 
 /// The CPU twin, in f64.
 pub fn reference(x: &[f32], rounds: usize) -> Vec<f64> {
@@ -71,7 +77,11 @@ fn variant() -> Variant {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: ProbeFmaParams = call.params();
+    let x = call.read_range("x", 0..4 * p.num_invocations as usize)?;
+    let exact = reference(&floats(&x), p.rounds as usize).into_iter();
+    let exact = exact.map(|value| (value, BOUND)).collect();
+    Ok(vec![Piece::f32("y", 0, exact)])
 }
 
 /// There is only one.
@@ -91,9 +101,7 @@ pub fn cases() -> Vec<Case> {
 fn case(seed: u64, count: usize, rounds: usize) -> Case {
     let x = Data::new(seed).normal(4 * count);
     let expected = reference(&x, rounds);
-    // A chain stays below 6 + 2; every step adds at most two roundings of at most 8 U each, of which
-    // the steps after it keep 0.75, 0.75^2, ...: at most 4 times as much. Three chains, two sums.
-    let bound = vec![3.0 * 4.0 * 2.0 * 8.0 * U + 3.0 * 2.0 * 24.0 * U; expected.len()];
+    let bound = vec![BOUND; expected.len()];
     Case::new(&PROBE_FMA, format!("{count} x {rounds}"))
         .tensor(CaseTensor::f32("x", &[count, 4], &x))
         .tensor(CaseTensor::output_f32("y", &[count, 4], expected, bound))

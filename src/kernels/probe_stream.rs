@@ -20,6 +20,9 @@ params! {
 
 const PARTS: &[Part] = &[wgsl!("probe_stream.wgsl")];
 
+static CHUNKS: Part = wgsl!("probe_stream/chunks.wgsl");
+static STRIDED: Part = wgsl!("probe_stream/strided.wgsl");
+
 /// The kernel.
 pub static PROBE_STREAM: Kernel = Kernel::new::<ProbeStreamParams>("probe_stream", PARTS);
 
@@ -53,8 +56,6 @@ impl Stream {
     }
 
     fn variant(&self) -> Variant {
-        static CHUNKS: Part = wgsl!("probe_stream/chunks.wgsl");
-        static STRIDED: Part = wgsl!("probe_stream/strided.wgsl");
         let part = match self.walk {
             Walk::Chunks => &CHUNKS,
             Walk::Strided => &STRIDED,
@@ -123,7 +124,15 @@ pub fn record(rec: &mut Recorder, stream: Stream, x: &Tensor, y: &Tensor) {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: ProbeStreamParams = call.params();
+    let number = |name| call.number(name).expect("a stream's numbers are set");
+    let walk = match call.has_part(STRIDED.name) {
+        true => Walk::Strided,
+        false => Walk::Chunks,
+    };
+    let stream = Stream::new(walk, number("CHUNK"), number("WG"));
+    let x = call.read_range("x", 0..4 * p.num_vecs as usize)?;
+    Ok(vec![Piece::exact("y", 0, reference(&x, stream))])
 }
 
 /// All that are tried.

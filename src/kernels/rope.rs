@@ -3,6 +3,8 @@
 //! keys and values does this itself.
 
 use super::case::{Case, CaseTensor, Data, U};
+use super::twin::kv::Slab;
+use super::twin::matmul::{angle_pairs, f32_pieces, floats};
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
@@ -63,6 +65,18 @@ pub fn reference(x: &[f32], angles: &[(f32, f32)]) -> (Vec<f64>, Vec<f64>) {
             (straight + sign * crossed, straight.abs() + crossed.abs())
         })
         .unzip()
+}
+
+/// The same head with bounds.
+fn exact(x: &[f32], angles: &[(f32, f32)]) -> Vec<(f64, f64)> {
+    let (values, abs) = reference(x, angles);
+    let bound = abs.into_iter().map(|abs| 3.0 * U * abs + 1e-30);
+    values.into_iter().zip(bound).collect()
+}
+
+/// A head that is copied.
+fn copied(x: &[f32]) -> Vec<(f64, f64)> {
+    x.iter().map(|&x| (f64::from(x), 1e-30)).collect()
 }
 
 /// Rotates the first `num_tokens` rows of `qkv: [.., (num_heads + 2 num_kv_heads) * head_dim]`:
@@ -131,7 +145,45 @@ fn variant(format: KvFormat) -> Variant {
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: RopeParams = call.params();
+    let (tokens, head_dim) = (p.num_tokens as usize, p.head_dim as usize);
+    let (num_heads, num_kv_heads) = (p.num_heads as usize, p.num_kv_heads as usize);
+    let (slots_at, rope_at) = (p.slots_at as usize, p.rope_at as usize);
+    let slots = call.read_range("step_meta", slots_at..slots_at + tokens)?;
+    let angles = call.read_range("step_meta", rope_at..rope_at + tokens * head_dim)?;
+    let angles = angle_pairs(&angles);
+    let all_heads = num_heads + 2 * num_kv_heads;
+    let qkv = floats(&call.read_range("qkv", 0..tokens * all_heads * head_dim)?);
+    let slab = Slab {
+        format: KvFormat::of_variant(&call.variant),
+        first_page: p.first_page,
+        num_pages: p.num_pages,
+        num_kv_heads,
+        head_dim,
+    };
+    let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
+    for (i, x) in qkv.chunks(head_dim).enumerate() {
+        let (token, head) = (i / all_heads, i % all_heads);
+        let angles = &angles[token * head_dim / 2..][..head_dim / 2];
+        if head < num_heads {
+            if p.write_q == 1 {
+                q.push(((token * num_heads + head) * head_dim, exact(x, angles)));
+            }
+            continue;
+        }
+        let Some(at) = slab.place(slots[token], (head - num_heads) % num_kv_heads) else {
+            continue;
+        };
+        if head < num_heads + num_kv_heads {
+            k.push((at, exact(x, angles)));
+        } else {
+            v.push((at, copied(x)));
+        }
+    }
+    let mut pieces = f32_pieces("q", q);
+    pieces.extend(slab.pieces("k", k));
+    pieces.extend(slab.pieces("v", v));
+    Ok(pieces)
 }
 
 /// One for each way to store K and V.
@@ -164,7 +216,7 @@ pub fn cases() -> Vec<Case> {
 /// Two slabs, as first page and number of pages.
 const SLABS: [(u32, usize); 2] = [(4, 3), (7, 2)];
 
-fn case(
+pub(super) fn case(
     seed: u64,
     format: KvFormat,
     (num_tokens, num_heads, num_kv_heads, head_dim): (usize, usize, usize, usize),
@@ -182,7 +234,7 @@ fn case(
     meta[slots_at..slots_at + num_tokens].copy_from_slice(&slots);
     meta.extend(angles.iter().flat_map(|&(c, s)| [c.to_bits(), s.to_bits()]));
 
-    let mut q = (Vec::new(), Vec::new());
+    let mut q = Vec::new();
     let mut pages = SLABS.map(|(_, n)| {
         let size = n * num_kv_heads * PAGE_SIZE * head_dim;
         [vec![None; size], vec![None; size]]
@@ -190,15 +242,12 @@ fn case(
     for (token, &slot) in slots.iter().enumerate() {
         let angles = &angles[token * head_dim / 2..][..head_dim / 2];
         for (head, x) in qkv[token * width..][..width].chunks(head_dim).enumerate() {
-            let (mut value, mut abs) = reference(x, angles);
-            if head >= num_heads + num_kv_heads {
-                value = x.iter().map(|&x| f64::from(x)).collect();
-                abs = vec![0.0; head_dim]; // copied, not computed
-            }
-            let bound = abs.iter().map(|abs| 3.0 * U * abs + 1e-30);
+            let head_out = match head >= num_heads + num_kv_heads {
+                true => copied(x),
+                false => exact(x, angles),
+            };
             if head < num_heads {
-                q.1.extend(bound);
-                q.0.extend(value);
+                q.extend(head_out);
                 continue;
             }
             let kv_head = (head - num_heads) % num_kv_heads;
@@ -209,13 +258,14 @@ fn case(
                 };
                 let row = (page as usize * num_kv_heads + kv_head) * PAGE_SIZE + slot as usize % 16;
                 let which = usize::from(head >= num_heads + num_kv_heads);
-                for (i, (value, bound)) in value.iter().zip(bound.clone()).enumerate() {
-                    pages[slab][which][row * head_dim + i] = Some((*value, bound));
+                for (i, element) in head_out.iter().enumerate() {
+                    pages[slab][which][row * head_dim + i] = Some(*element);
                 }
             }
         }
     }
 
+    let (q_values, q_bounds) = q.into_iter().unzip();
     let names = [["k0", "v0"], ["k1", "v1"]];
     let mut case = Case::new(
         &ROPE,
@@ -233,8 +283,8 @@ fn case(
     .tensor(CaseTensor::output_f32(
         "q",
         &[num_tokens, num_heads * head_dim],
-        q.0,
-        q.1,
+        q_values,
+        q_bounds,
     ));
     for (slab, expected) in pages.into_iter().enumerate() {
         for (which, expected) in expected.into_iter().enumerate() {

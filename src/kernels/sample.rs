@@ -5,13 +5,14 @@
 //! stays, and what is drawn depends on (seed, position, logits) alone, not on the batch.
 
 use super::case::{Case, CaseTensor, Data};
+use super::twin::matmul::floats;
 use super::twin::{Effort, Piece};
 use crate::error::Result;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
-pub use twin::{check, reference};
+pub use exact::{check, draw, reference};
 
-mod twin;
+mod exact;
 
 params! {
     /// Checked against `Params` in `shaders/sample.wgsl`.
@@ -66,6 +67,18 @@ impl Row {
         position: 0,
     };
 
+    /// What [`Row::words`] made.
+    pub fn from_words(words: &[u32]) -> Row {
+        Row {
+            temperature: f32::from_bits(words[0]),
+            top_k: words[1],
+            top_p: f32::from_bits(words[2]),
+            min_p: f32::from_bits(words[3]),
+            seed: u64::from(words[4]) | u64::from(words[5]) << 32,
+            position: words[6],
+        }
+    }
+
     /// The row as words of a step.
     pub fn words(&self) -> [u32; ROW_WORDS] {
         [
@@ -113,7 +126,17 @@ pub fn record(
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    unimplemented!("{}", call.variant)
+    let p: SampleParams = call.params();
+    let (rows_at, vocab_size) = (p.rows_at as usize, p.vocab_size as usize);
+    let num_rows = call.workgroups[0] as usize;
+    let words = rows_at..rows_at + num_rows * ROW_WORDS;
+    let rows = call.read_range("rows", words)?;
+    let rows: Vec<Row> = rows.chunks_exact(ROW_WORDS).map(Row::from_words).collect();
+    let logits = floats(&call.read_range("logits", 0..num_rows * vocab_size)?);
+    let draws = logits.chunks(vocab_size).zip(&rows);
+    let ids = draws.map(|(logits, row)| draw(logits, row)).collect();
+    let judge = move |bytes: &[u8]| check_all(&logits, &rows, bytes);
+    Ok(vec![Piece::judged("ids", 0, ids, judge)])
 }
 
 /// There is only one.
@@ -192,7 +215,7 @@ fn edges() -> Vec<(&'static str, Edits)> {
     ]
 }
 
-fn settings() -> Vec<Row> {
+pub(super) fn settings() -> Vec<Row> {
     let plain = Row {
         temperature: 1.0,
         seed: 0x0123_4567_89AB_CDEF,
@@ -266,7 +289,17 @@ fn settings() -> Vec<Row> {
     rows
 }
 
-fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -> Case {
+/// Holds the ids of all rows, as bytes, against their logits.
+fn check_all(logits: &[f32], rows: &[Row], bytes: &[u8]) -> std::result::Result<(), String> {
+    let ids: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
+    let logits = logits.chunks(logits.len() / rows.len());
+    for (i, ((logits, row), id)) in logits.zip(rows).zip(ids).enumerate() {
+        check(logits, row, id).map_err(|problem| format!("row {i}: {problem}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -> Case {
     let num_rows = rows.len();
     let vocab_size = logits.len() / num_rows;
     let rows_at = 5;
@@ -274,14 +307,7 @@ fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -> Case {
     step.extend(rows.iter().flat_map(Row::words));
     let shape = [num_rows, vocab_size];
     let input = CaseTensor::f32("logits", &shape, &logits);
-    let judge = move |bytes: &[u8]| {
-        let ids: Vec<u32> = bytemuck::pod_collect_to_vec(bytes);
-        let rows = logits.chunks(vocab_size).zip(&rows).zip(ids).enumerate();
-        for (i, ((logits, row), id)) in rows {
-            check(logits, row, id).map_err(|problem| format!("row {i}: {problem}"))?;
-        }
-        Ok(())
-    };
+    let judge = move |bytes: &[u8]| check_all(&logits, &rows, bytes);
     Case::new(&SAMPLE, name)
         .work(0.0, 4.0 * (num_rows * vocab_size) as f64)
         .tensor(input)

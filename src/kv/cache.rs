@@ -2,8 +2,9 @@
 
 use super::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
 use crate::error::{Error, Result};
-use crate::gpu::{DType, Gpu, Part, Tensor};
+use crate::gpu::{DType, Gpu, Part, Tensor, Variant};
 use crate::wgsl;
+use half::slice::HalfFloatSliceExt;
 
 /// How cached keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,29 @@ impl KvFormat {
             .into_iter()
             .find(|f| f.dtype() == dtype)
             .unwrap_or_else(|| panic!("no KV format of {dtype:?}"))
+    }
+
+    /// The format of the cache that `variant` reads or writes.
+    ///
+    /// # Panics
+    /// When it knows no cache.
+    pub fn of_variant(variant: &Variant) -> KvFormat {
+        let chosen = |f: &KvFormat| variant.chosen().any(|part| part == f.part());
+        let found = KvFormat::ALL.into_iter().find(chosen);
+        found.unwrap_or_else(|| panic!("{variant} has no cache"))
+    }
+
+    /// The elements of whole words of a tensor.
+    pub fn unpack(self, words: &[u32]) -> Vec<f32> {
+        match self {
+            KvFormat::F32 => words.iter().map(|&w| f32::from_bits(w)).collect(),
+            KvFormat::F16 => {
+                let halves: &[half::f16] = bytemuck::cast_slice(words);
+                let mut values = vec![0.0; halves.len()];
+                halves.convert_to_f32_slice(&mut values);
+                values
+            }
+        }
     }
 
     /// WGSL that defines `KvPair`, `KvOct`, and how they are packed and unpacked.

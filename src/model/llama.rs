@@ -7,7 +7,7 @@ use super::rope::{Rope, RopeScaling};
 use super::tensors::{LayerNames, Names, embedding_is_head};
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
-use crate::formats::{Gguf, HfDir, ModelFiles};
+use crate::formats::{Gguf, HfDir, ModelFiles, compressed};
 
 /// The family's line in the registry.
 pub const LLAMA: Family = Family {
@@ -15,6 +15,7 @@ pub const LLAMA: Family = Family {
     gguf_names: &["llama"],
     config,
     names,
+    layouts: (HF_NAMES, GGUF_NAMES),
 };
 
 /// No dimension of a model is larger; a bound for sizes computed from a file.
@@ -29,6 +30,7 @@ fn config(files: &ModelFiles) -> Result<Config> {
 
 fn from_json(dir: &HfDir) -> Result<Config> {
     let json = Fields::new(&dir.config_path, &dir.config);
+    compressed::scheme(&dir.config_path, &dir.config)?;
     refuse_what_is_not_computed(&json)?;
     let hidden_size = json.count("hidden_size", MAX)?;
     let num_heads = json.count("num_attention_heads", MAX)?;
@@ -81,7 +83,6 @@ const NOT_COMPUTED: &[(&str, Neutral)] = &[
     ("mlp_bias", Neutral::False),
     ("use_sliding_window", Neutral::False),
     ("sliding_window", Neutral::Absent),
-    ("quantization_config", Neutral::Absent),
     ("num_local_experts", Neutral::Absent),
     ("attn_logit_softcapping", Neutral::Absent),
     ("final_logit_softcapping", Neutral::Absent),
@@ -124,9 +125,7 @@ fn refuse_what_is_not_computed(json: &Fields) -> Result<()> {
             Neutral::One => (value.as_f64() == Some(1.0), "1"),
         };
         if !is_neutral {
-            // of a quantisation the method says more than the first letters of its settings
-            let found = value.get("quant_method").unwrap_or(value);
-            return Err(unsupported(json, field, &fields::brief(found), supported));
+            return Err(unsupported(json, field, &fields::brief(value), supported));
         }
     }
     match json.opt_string("hidden_act")? {

@@ -4,6 +4,7 @@ use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
 use super::room::{Bounds, DEFAULT_RUNNING};
+use super::self_check;
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -13,11 +14,14 @@ use crate::error::{Error, Result};
 use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
-use crate::kernels::Activations;
+use crate::kernels::{self, Activations};
 use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Tokens of a step when nothing is asked for where twins compute: nothing ends a step before its time.
+const HOST_BATCHED_TOKENS: usize = 16;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -50,6 +54,10 @@ pub struct LoadOptions {
     /// Measures what suits the adapter and the model's shape, in up to 3 s, and keeps the result where
     /// `open` names a folder. Otherwise everything is as [`crate::kernels::Tuning::for_gpu`] has it.
     pub autotune: bool,
+    /// Checks the kernels that this model needs against their twins on the CPU, once for each adapter,
+    /// driver and shape where `open` names a folder, and works around those that are wrong. Off where
+    /// nobody asks for it, as measurement is: it compiles and takes a second or two.
+    pub self_check: bool,
     /// Weights that are NaN or infinite are refused instead of warned of.
     pub strict_weights: bool,
 }
@@ -69,6 +77,7 @@ impl Default for LoadOptions {
             lanes: None,
             numerics: Numerics::default(),
             autotune: false,
+            self_check: false,
             strict_weights: false,
         }
     }
@@ -100,7 +109,7 @@ impl Model {
         check_vocab(&files, &texts, config.vocab_size)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
-        let gpu = Gpu::open(&OpenOptions {
+        let gpu = kernels::open(&OpenOptions {
             coop: options.numerics == Numerics::Fast,
             ..options.open.clone()
         })?;
@@ -115,7 +124,10 @@ impl Model {
             strict_weights: options.strict_weights,
             vocab_size: texts.tokenizer.vocab_size(),
         });
-        let decoder = origin.decoder(&gpu, sizes, progress)?;
+        let mut decoder = origin.decoder(&gpu, sizes, progress)?;
+        if options.self_check {
+            self_check::secure(&mut decoder)?;
+        }
         Ok(Model { decoder, texts })
     }
 }
@@ -149,6 +161,9 @@ pub(super) fn fill_and_warm_up(
     fill: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return fill(); // nothing is compiled
+    }
     if gpu.is_parallel() {
         gpu.zero(decoder.weights().tensors())?; // two threads will be at them
     }
@@ -197,7 +212,11 @@ pub fn decoder_from_parts(
         strict_weights: options.strict_weights,
         vocab_size: config.vocab_size,
     });
-    origin.decoder(gpu, sizes, &mut |_, _| ())
+    let mut decoder = origin.decoder(gpu, sizes, &mut |_, _| ())?;
+    if options.self_check {
+        self_check::secure(&mut decoder)?;
+    }
+    Ok(decoder)
 }
 
 /// Bytes that the weights take, norms included.
@@ -216,6 +235,11 @@ fn sizes(
 ) -> Result<DecoderOptions> {
     let bounds = Bounds::of(gpu);
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
+    let of_host = gpu.is_host().then_some(HOST_BATCHED_TOKENS);
+    let options = &LoadOptions {
+        batch_size: options.batch_size.or(of_host),
+        ..options.clone()
+    };
     let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
     wanted.geometry(config, bounds.max_binding)?;
     let costs = Costs {

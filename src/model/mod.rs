@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod config;
+pub mod convert;
 mod copy_page;
 pub mod decoder;
 mod defaults;
@@ -13,6 +14,7 @@ mod layer_pass;
 pub mod llama;
 pub mod load;
 mod numerics;
+pub mod on_host;
 pub mod origin;
 pub mod plan;
 pub mod reference;
@@ -20,6 +22,7 @@ pub mod roofline;
 mod room;
 pub mod rope;
 mod scratch;
+pub mod self_check;
 pub mod shapes;
 pub mod step;
 pub mod submits;
@@ -37,6 +40,7 @@ pub use decoder::{Decoder, DecoderOptions};
 pub use defaults::SamplingDefaults;
 pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
+pub use on_host::OnHost;
 pub use room::Bounds;
 pub use texts::Texts;
 pub use tune::Tuned;
@@ -54,6 +58,8 @@ pub struct Family {
     pub config: fn(&ModelFiles) -> Result<Config>,
     /// How its tensors are named in the files, and whether they are stored permuted.
     pub names: fn(&ModelFiles) -> tensors::Names,
+    /// The names of its tensors in a directory, and in a GGUF file.
+    pub layouts: (tensors::Names, tensors::Names),
 }
 
 /// Every family this build knows.

@@ -4,11 +4,13 @@
 use super::Config;
 use super::decoder::{Decoder, DecoderOptions};
 use super::load::fill_and_warm_up;
+use super::self_check::Safety;
 use super::tensors::{Names, TensorMap};
 use super::weights::ModelWeights;
 use crate::error::{Error, Result};
 use crate::formats::Checkpoint;
 use crate::gpu::{AdapterReport, Gpu, OpenOptions};
+use crate::kernels;
 use crate::quant::Format;
 use std::sync::Arc;
 
@@ -63,6 +65,7 @@ pub struct Recipe {
     pub(super) sizes: DecoderOptions,
     pub(super) open: OpenOptions,
     pub(super) report: AdapterReport,
+    pub(super) safety: Arc<Safety>,
 }
 
 impl Recipe {
@@ -72,9 +75,11 @@ impl Recipe {
     /// [`Error::NoAdapter`] when the adapter does not come back or another came in its place; and as
     /// [`Origin::decoder`].
     pub fn make(&self) -> Result<Decoder> {
-        let gpu = Gpu::open(&self.open)?;
+        let gpu = kernels::open(&self.open)?;
         same_adapter(&self.report, gpu.report())?;
-        self.origin.decoder(&gpu, self.sizes, &mut |_, _| ())
+        let mut decoder = self.origin.decoder(&gpu, self.sizes, &mut |_, _| ())?;
+        decoder.keep_safe(Arc::clone(&self.safety));
+        Ok(decoder)
     }
 }
 

@@ -4,7 +4,7 @@ use super::defaults::SamplingDefaults;
 use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
-use crate::formats::{HfDir, ModelFiles};
+use crate::formats::{Gguf, HfDir, ModelFiles};
 use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
 use serde_json::Value;
 use std::path::Path;
@@ -20,6 +20,10 @@ pub struct Texts {
     /// How the model's authors would have tokens drawn.
     pub sampling: SamplingDefaults,
 }
+
+/// The keys of a GGUF file that tell of its tokenizer, beside weights that are not in that layout: for
+/// vocabularies that no `tokenizer.json` can tell. It stands in for a missing one.
+pub const VOCABULARY_NAME: &str = "tokenizer.gguf";
 
 /// Control tokens that end a turn in the chat formats in use. Files often name only one of several.
 const TURN_ENDS: &[&str] = &[
@@ -195,11 +199,18 @@ fn charsmap(metadata: &Metadata) -> Result<Vec<u8>> {
 
 fn from_dir(dir: &HfDir) -> Result<Texts> {
     let path = dir.dir.join("tokenizer.json");
-    let json = dir
-        .read_text("tokenizer.json")?
-        .ok_or_else(|| Error::file(&path, "is missing; a tokenizer in another form is not read"))?;
     let tokenizer_config = dir.read_json("tokenizer_config.json")?;
-    let tokenizer = Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?;
+    let tokenizer = match dir.read_text("tokenizer.json")? {
+        Some(json) => Tokenizer::from_json(json.as_bytes(), tokenizer_config.as_ref(), &path)?,
+        None => {
+            let vocabulary = dir.dir.join(VOCABULARY_NAME);
+            if !vocabulary.exists() {
+                let problem = "is missing; a tokenizer in another form is not read";
+                return Err(Error::file(&path, problem));
+            }
+            from_gguf(&Gguf::open(&vocabulary)?.metadata)?.tokenizer
+        }
+    };
     let mut ends = end_ids(&dir.config_path, &dir.config)?;
     let mut sampling = SamplingDefaults::default();
     if let Some(generation) = dir.read_json("generation_config.json")? {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// numbers of tokens that choose between variants. They lie in the 16 pages of one split.
 const STEPS: [usize; 3] = [1, PAGE_SIZE, 8 * PAGE_SIZE];
 
-/// Prepares all variants that `record` dispatches for the first steps of a model, several at a time,
+/// Prepares all variants, where there is a driver to do it, that `record` dispatches for the first steps of a model, several at a time,
 /// and then runs each of them once, because some drivers compile at the first dispatch only. Keys and
 /// values go to the first pages, which nobody owns yet. The weights need not be there: what comes out
 /// is looked at by nobody.
@@ -28,6 +28,9 @@ pub fn warm_up(
     mut record: impl FnMut(&mut Decoder, Step) -> Result<()>,
 ) -> Result<()> {
     let gpu = decoder.gpu().clone();
+    if gpu.is_host() {
+        return Ok(()); // nothing is compiled there
+    }
     decoder.recorder().begin_notes();
     let noted = first_steps(decoder, &mut record);
     let variants = decoder.recorder().take_notes();

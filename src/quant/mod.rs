@@ -16,7 +16,7 @@ pub mod f16;
 pub mod q8;
 pub mod weights;
 
-use crate::gpu::Part;
+use crate::gpu::{Part, Variant};
 pub use weights::{Shard, Weights};
 
 /// Weights that share one scale, along a row.
@@ -53,6 +53,20 @@ impl Format {
     /// The format `--weights name` means.
     pub fn from_name(name: &str) -> Option<&'static Format> {
         FORMATS.iter().copied().find(|f| f.name == name)
+    }
+
+    /// The format of the weights that `variant` reads.
+    ///
+    /// # Panics
+    /// When it reads none.
+    pub fn read_by(variant: &Variant) -> &'static Format {
+        let reads = |format: &&&Format| {
+            let first = [format.parts, format.wide_parts].map(|parts| parts[0]);
+            let mut parts = variant.chosen();
+            parts.any(|part| first.contains(part) || part == format.half_part)
+        };
+        let found = FORMATS.iter().find(reads);
+        found.unwrap_or_else(|| panic!("{variant} reads no weights"))
     }
 
     /// The parts that read it, by wide loads or not.

@@ -40,7 +40,7 @@ fn pack(values: &[f32; GROUP], weights: &mut [u8], scale: &mut [u8]) {
 /// `value.round_ties_even()` between -127 and 127, 0 for NaN, without a call for each weight: at
 /// 1.5 * 2^23 an f32 has no fraction bits, so that the addition rounds, and the integer is in the
 /// low bits of the sum.
-fn nearest(value: f32) -> i8 {
+pub(crate) fn nearest(value: f32) -> i8 {
     const MAGIC: f32 = 12_582_912.0;
     let value = if value.is_nan() { 0.0 } else { value };
     (value.clamp(-127.0, 127.0) + MAGIC).to_bits() as i8

@@ -14,6 +14,7 @@
 //! | `vocab_pieces`, `pieces`, `pieces_bpe`, `pieces_unigram` | the vocabularies of SentencePiece |
 //! | `charsmap` | the replacements of characters that come with them |
 //! | `hf_json` | building it from a `tokenizer.json` |
+//! | `exchange` | a GGUF's tokenizer as a `tokenizer.json`, and back |
 //! | `prevalidate` | what is checked in a `tokenizer.json` before the tokenizers crate sees it |
 //! | `control` | finding control tokens in a text |
 //! | `token_table` | the bytes behind every id |
@@ -28,6 +29,7 @@ mod chat_template;
 mod content_spans;
 mod control;
 mod detokenize;
+mod exchange;
 mod hf_json;
 mod pieces;
 mod pieces_bpe;

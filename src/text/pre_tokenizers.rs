@@ -162,6 +162,11 @@ pub(super) fn find(name: &str) -> Option<&'static Pre> {
     TABLE.iter().find(|pre| pre.names.contains(&name))
 }
 
+/// Every rule, in the order of the table.
+pub(super) fn all() -> impl Iterator<Item = &'static Pre> {
+    TABLE.iter()
+}
+
 /// All names, comma separated.
 pub(super) fn supported() -> String {
     let names: Vec<&str> = TABLE.iter().flat_map(|pre| pre.names).copied().collect();
@@ -169,6 +174,17 @@ pub(super) fn supported() -> String {
 }
 
 impl Pre {
+    /// The name that it goes by most.
+    pub(super) fn name(&self) -> &'static str {
+        self.names[0]
+    }
+
+    /// The expressions, in their order.
+    #[cfg(test)]
+    pub(super) fn rule(&self) -> &'static [&'static str] {
+        self.cuts
+    }
+
     /// The cuts, and after them the bytes in their alphabet.
     pub(super) fn pre_tokenizer(&self) -> PreTokenizerWrapper {
         let split = |rule: &&str| -> PreTokenizerWrapper {

@@ -31,14 +31,14 @@ pub(super) const MAX_TOKEN_BYTES: usize = 4096;
 /// A model's tokenizer. Shared freely between threads; every method takes `&self`.
 pub struct Tokenizer {
     /// Never recognises guarded tokens: these are cut out before it sees the text.
-    inner: Inner,
+    pub(super) inner: Inner,
     /// The pre-tokenizer for text that does not begin the prompt, where that makes a difference:
     /// SentencePiece tokenizers may put a space in front of the prompt's first word alone.
     inner_rest: Option<PreTokenizerWrapper>,
     guarded: ControlTokens,
     table: TokenTable,
     /// What the tokenizer puts in front of every prompt: nothing, or the BOS token.
-    prefix: Vec<u32>,
+    pub(super) prefix: Vec<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
     /// Stands for characters without a token; the only control token that plain text may produce.

@@ -107,6 +107,18 @@ impl TokenType {
             _ => return None,
         })
     }
+
+    /// The number of the type in `tokenizer.ggml.token_type`.
+    pub fn number(self) -> i32 {
+        match self {
+            TokenType::Normal => 1,
+            TokenType::Unknown => 2,
+            TokenType::Control => 3,
+            TokenType::UserDefined => 4,
+            TokenType::Unused => 5,
+            TokenType::Byte => 6,
+        }
+    }
 }
 
 /// Checks a vocabulary and builds the parts of its tokenizer. `path` is the file's, for errors.

@@ -2,16 +2,20 @@
 
 use nelumbo::Error;
 use nelumbo::gpu::adapter;
-use nelumbo::gpu::{AdapterReport, Backend};
+use nelumbo::gpu::{AdapterReport, Backend, Selection};
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
 use crate::models::human_bytes;
 use crate::output::{print_line, table};
 
-/// Prints a table, or one JSON array. Ends with an error when there is no adapter at all.
+/// Prints a table, or one JSON array, of the adapters, or of the processor where it is asked for. Ends
+/// with an error when there is no adapter at all.
 pub fn devices(json: bool, backend: Option<Backend>) -> Result<(), Failure> {
-    let mut reports = adapter::list();
+    let mut reports = adapter::list_for(&Selection {
+        backend,
+        ..Selection::default()
+    });
     reports.retain(|report| backend.is_none_or(|backend| report.backend == backend));
     if json {
         let rows: Vec<Value> = reports.iter().map(row_json).collect();
@@ -32,7 +36,8 @@ pub fn devices(json: bool, backend: Option<Backend>) -> Result<(), Failure> {
     }
 }
 
-fn none(backend: Option<Backend>) -> Error {
+/// That there is no adapter, of this backend or at all.
+pub fn none(backend: Option<Backend>) -> Error {
     let tried: Vec<&str> = match backend {
         Some(backend) => vec![backend.name()],
         None => Backend::NATIVE.map(Backend::name).to_vec(),
@@ -40,14 +45,17 @@ fn none(backend: Option<Backend>) -> Error {
     Error::NoAdapter {
         tried: format!("asked {}", tried.join(", ")),
         advice: "install your GPU's Vulkan driver, or a software one (Debian and Ubuntu: \
-                 apt install libvulkan1 mesa-vulkan-drivers)"
+                 apt install libvulkan1 mesa-vulkan-drivers); --backend cpu works without any driver, slower"
             .to_owned(),
     }
 }
 
 fn row(report: &AdapterReport) -> [String; 8] {
     [
-        report.index.to_string(),
+        match report.backend {
+            Backend::Cpu => "-".to_owned(), // its name is what it is chosen by
+            _ => report.index.to_string(),
+        },
         report.name.clone(),
         report.backend.name().to_owned(),
         report.device_type.name().to_owned(),
@@ -60,7 +68,7 @@ fn row(report: &AdapterReport) -> [String; 8] {
 
 fn row_json(report: &AdapterReport) -> Value {
     json!({
-        "index": report.index,
+        "index": (report.backend != Backend::Cpu).then_some(report.index),
         "name": report.name,
         "vendor": format!("{:#06x}", report.vendor),
         "backend": report.backend.name(),
@@ -132,6 +140,24 @@ mod tests {
         assert!(
             text.contains("asked metal") && text.contains("mesa-vulkan-drivers"),
             "{text}"
+        );
+        assert!(text.contains("--backend cpu"), "{text}");
+    }
+
+    #[test]
+    fn the_processor_has_no_index() {
+        let [cpu] = &adapter::list_for(&Selection {
+            backend: Some(Backend::Cpu),
+            ..Selection::default()
+        })[..] else {
+            panic!("one processor");
+        };
+        assert_eq!(row(cpu)[0], "-");
+        assert_eq!(row(cpu)[2..4], ["cpu", "software"]);
+        let json = row_json(cpu);
+        assert_eq!(
+            (&json["index"], &json["backend"]),
+            (&Value::Null, &json!("cpu"))
         );
     }
 }

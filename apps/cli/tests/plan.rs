@@ -182,5 +182,8 @@ fn a_file_is_planned_from_its_headers_with_the_adapter_that_is_here() {
     let args = [&args[..], &["--measure", "off"]].concat();
     let again = object(&finish(&mut world.command(&args)));
     let again = again["decode_tok_s"].as_f64().unwrap();
-    assert!((again / speed("decode_tok_s") - 1.0).abs() < 1e-6, "{again}: {plan}");
+    assert!(
+        (again / speed("decode_tok_s") - 1.0).abs() < 1e-6,
+        "{again}: {plan}"
+    );
 }

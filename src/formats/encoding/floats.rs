@@ -1,4 +1,4 @@
-//! Plain floats: one element is a group.
+//! Plain numbers: one element is a group.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -50,6 +50,20 @@ pub(super) const BF16: Codec = Codec {
     encode: |values, bytes| {
         for (x, bytes) in values.iter().zip(bytes.as_chunks_mut::<2>().0) {
             *bytes = half::bf16::from_f32(*x).to_le_bytes();
+        }
+    },
+};
+
+/// What is beyond the range becomes its end.
+pub(super) const I8: Codec = Codec {
+    decode: |bytes, out| {
+        for (x, byte) in out.iter_mut().zip(bytes) {
+            *x = f32::from(*byte as i8);
+        }
+    },
+    encode: |values, bytes| {
+        for (x, byte) in values.iter().zip(bytes) {
+            *byte = x.round_ties_even() as i8 as u8;
         }
     },
 };

@@ -56,6 +56,10 @@ pub enum Encoding {
     /// 256 elements in 292 bytes: f32 `d`, signed 8-bit codes, and sums of codes that are not needed
     /// here; `x = d * code`.
     Q8K,
+    /// Signed 8-bit codes whose scales are elsewhere: decoded alone they are whole numbers. None of
+    /// [`Encoding::all`], since nothing is stored in it without a scheme that says where (see
+    /// [`super::compressed`]).
+    I8,
 }
 
 /// The two ways of an encoding, for whole groups; whoever calls has checked the lengths.
@@ -94,6 +98,9 @@ static TABLE: [Row; 15] = [
     row(Encoding::F64,  "F64",  28, Some("F64"),  1,   8,   floats::F64),
     row(Encoding::Bf16, "BF16", 30, Some("BF16"), 1,   2,   floats::BF16),
 ];
+
+/// In safetensors only, where a file's settings tell of scales; the id is the one that GGUF has for it.
+static I8: Row = row(Encoding::I8, "I8", 24, Some("I8"), 1, 1, floats::I8);
 
 /// Type ids a GGUF file may carry that have no row above; named so that a refusal can say what it
 /// saw. Q8_1 is what activations become while others multiply with Q4_1 and Q5_1; no file holds it,
@@ -265,8 +272,9 @@ impl Encoding {
     fn row(self) -> &'static Row {
         TABLE
             .iter()
+            .chain([&I8])
             .find(|row| row.encoding == self)
-            .expect("every encoding has a row in TABLE")
+            .expect("every encoding has a row")
     }
 }
 
@@ -356,6 +364,19 @@ mod tests {
     }
 
     #[test]
+    fn codes_are_whole_numbers() {
+        assert_eq!(
+            decoded(Encoding::I8, &[0, 1, 127, 128, 255], 5),
+            [0.0, 1.0, 127.0, -128.0, -1.0]
+        );
+        assert_eq!(Encoding::I8.encode(&[-127.0, 2.5, 300.0]), [129, 2, 127]);
+        assert_eq!(
+            (Encoding::from_gguf(24), Encoding::from_safetensors("I8")),
+            (None, None)
+        );
+    }
+
+    #[test]
     fn f16_pieces_join_without_a_seam() {
         let halves: Vec<f16> = (0..1000).map(|i| f16::from_f32(i as f32)).collect();
         let bytes: Vec<u8> = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -421,6 +442,7 @@ mod tests {
                 Encoding::Q4_0 | Encoding::Q4_1 | Encoding::Q4K => 1.0 / 7.0,
                 Encoding::Q3K => 1.0 / 3.0,
                 Encoding::Q2K => 2.0 / 3.0,
+                Encoding::I8 => unreachable!("no encoding by itself"),
             };
             let bytes = encoding.encode(&values);
             let out = decoded(encoding, &bytes, values.len());

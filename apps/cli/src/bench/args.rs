@@ -59,8 +59,8 @@ pub struct BenchArgs {
     /// kernel by kernel; with -o trace every dispatch, for chrome://tracing and Perfetto
     #[arg(long, env = "NELUMBO_PROFILE", value_parser = FalseyValueParser::new())]
     pub profile: bool,
-    /// Instead of a model: the kernels on shapes of real models, those whose name holds FILTER, and what
-    /// the adapter is predicted to take for each
+    /// Instead of a model: the kernels on shapes of real models, those whose name holds FILTER, beside
+    /// what the adapter could do at best
     #[arg(long, value_name = "FILTER", num_args = 0..=1, default_missing_value = "",
           env = "NELUMBO_KERNELS")]
     pub kernels: Option<String>,

@@ -1,6 +1,7 @@
 //! `nelumbo bench --kernels`: single kernels on shapes of real models, and what they could be.
 
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kernels;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::kernels::timing::{self, Timed};
 use serde::Serialize;
@@ -42,7 +43,7 @@ struct Row {
 pub fn bench(filter: &str, args: &BenchArgs, global: &GlobalArgs) -> Result<(), Failure> {
     refuse(args)?;
     let baseline = baseline(args, &against::KERNELS)?;
-    let gpu = Gpu::open(&OpenOptions {
+    let gpu = kernels::open(&OpenOptions {
         selection: DeviceOptions::new(&args.device).selection,
         coop: true,
         ..OpenOptions::from_env()?
@@ -121,7 +122,7 @@ fn markdown(rows: &[Row]) -> String {
         "bound",
         "min us",
         "median us",
-        "predicted us",
+        "roofline us",
         "GB/s",
         "GFLOP/s",
         "% peak",
@@ -132,7 +133,7 @@ fn markdown(rows: &[Row]) -> String {
             timed.bound.to_owned(),
             format!("{:.1}", timed.min_ns / 1e3),
             format!("{:.1}", timed.median_ns / 1e3),
-            format!("{:.1}", timed.predicted_ns / 1e3),
+            format!("{:.1}", timed.roofline_ns / 1e3),
             format!("{:.2}", timed.gb_s),
             format!("{:.2}", timed.gflop_s),
             format!("{:.1}", timed.roofline_pct),
@@ -148,7 +149,7 @@ fn markdown(rows: &[Row]) -> String {
 /// The lines below a table.
 fn footer(machine: &Machine, peaks: &Peaks, clock: &Clock, repetitions: u32) -> String {
     format!(
-        "{}\n{}\ntime: {}; each case: {repetitions} chains of dispatches of {} ms; predicted: bytes or \
+        "{}\n{}\ntime: {}; each case: {repetitions} chains of dispatches of {} ms; roofline: bytes or \
          operations at the peaks, whichever takes longer, and a dispatch",
         machine.about(),
         Machine::peaks(peaks),

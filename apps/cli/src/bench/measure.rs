@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use nelumbo::engine::{EngineCore, Trial};
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kernels;
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::model::Numerics;
@@ -21,7 +22,7 @@ const PEAK_SPAN: f64 = 0.01;
 
 /// What the adapter does at best. On a device of its own, so that nothing of it stays behind.
 pub fn peaks(open: &OpenOptions) -> Result<Peaks, Failure> {
-    let gpu = Gpu::open(open)?;
+    let gpu = kernels::open(open)?;
     let start = Instant::now();
     let mut clock = || start.elapsed().as_secs_f64();
     let peaks = Peaks::measure(&gpu, &mut clock, PEAK_SPAN)?;
@@ -43,7 +44,7 @@ pub fn roofline(open: &OpenOptions, engine: &EngineCore, peaks: Peaks) -> Option
         kv: decoder.kv().format(),
     };
     let start = Instant::now();
-    let measured = Gpu::open(open).and_then(|gpu| {
+    let measured = kernels::open(open).and_then(|gpu| {
         let mut clock = || start.elapsed().as_secs_f64();
         let roofline = Roofline::measure(&gpu, subject, peaks, &mut clock, PEAK_SPAN)?;
         roofline.keep(&gpu, subject);

@@ -159,7 +159,7 @@ impl Partner for Loaded {
     fn move_to(&mut self, adapter: &str) -> Result<(), Failure> {
         let selection = selection(adapter).map_err(Failure::Usage)?;
         // what is not there is refused while the model is still on the one before
-        adapter::choose(&adapter::list(), &selection)?;
+        adapter::choose(&adapter::list_for(&selection), &selection)?;
         let before = std::mem::replace(&mut self.options.device.selection, selection);
         if let Err(failure) = self.reload() {
             self.options.device.selection = before;
@@ -188,7 +188,7 @@ fn selection(text: &str) -> Result<Selection, String> {
             ..any
         }),
         None => {
-            let names = Backend::NATIVE.map(Backend::name).join(", ");
+            let names = Backend::NAMED.map(Backend::name).join(", ");
             Err(format!(
                 "/backend: \"{text}\" is neither one of {names} nor an index of `nelumbo devices`"
             ))
@@ -203,10 +203,11 @@ mod tests {
     #[test]
     fn adapters_go_by_interface_or_index() {
         assert_eq!(selection("gl").unwrap().backend, Some(Backend::Gl));
+        assert_eq!(selection("cpu").unwrap().backend, Some(Backend::Cpu));
         assert_eq!(selection("3").unwrap().device, Some(3));
         let problem = selection("cuda").unwrap_err();
         assert!(
-            problem.contains("cuda") && problem.contains("vulkan"),
+            problem.contains("cuda") && problem.contains("vulkan") && problem.contains("cpu"),
             "{problem}"
         );
     }

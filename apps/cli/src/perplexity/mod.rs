@@ -2,7 +2,7 @@
 //! of a base.
 
 pub mod args;
-mod base_file;
+pub mod base_file;
 pub mod measure;
 pub mod report;
 
@@ -121,7 +121,7 @@ fn windows(args: &PerplexityArgs, texts: &Texts, text: &str) -> Result<Windows, 
 }
 
 /// The last part of a path: where the file lies says nothing about a result.
-fn file_name(path: &Path) -> String {
+pub fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
 }

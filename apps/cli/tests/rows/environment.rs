@@ -40,7 +40,11 @@ fn e1_without_a_driver_the_program_says_how_to_get_one() {
             "{args:?}: {}",
             ended.stderr
         );
-        for part in ["no usable GPU adapter", "mesa-vulkan-drivers"] {
+        for part in [
+            "no usable GPU adapter",
+            "mesa-vulkan-drivers",
+            "--backend cpu",
+        ] {
             assert!(
                 ended.stderr.contains(part),
                 "{args:?}: {part}: {}",
@@ -54,6 +58,38 @@ fn e1_without_a_driver_the_program_says_how_to_get_one() {
             ended.stderr
         );
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn e1_without_a_driver_the_processor_answers_where_it_is_asked_to() {
+    let world = World::new();
+    let run = |args: &[&str]| {
+        let ended = finish(world.command(args).envs(NO_DRIVERS));
+        assert_eq!(ended.code, Some(0), "{args:?}: {}", ended.stderr);
+        ended
+    };
+    let listed = run(&["devices", "--backend", "cpu", "--json"]).stdout;
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&listed[0]["backend"], &listed[0]["index"]),
+        (&"cpu".into(), &serde_json::Value::Null)
+    );
+    let Some(model) = model() else { return };
+    let args = ["run", "--backend", "cpu", "--temp", "0", "-n", "4", "-m"];
+    let args = [&args[..], &[model.to_str().unwrap(), "hello"]].concat();
+    let ended = run(&args);
+    assert!(!ended.stdout.trim().is_empty());
+    assert!(ended.stderr.contains("(cpu)"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("note:"), "{}", ended.stderr);
+    let json = run(&[&args[..], &["--format", "json"]].concat()).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&json["device"]["backend"], &json["timings"]["compile_ms"]),
+        (&"cpu".into(), &0.0.into())
+    );
+    assert_eq!(json["text"].as_str().unwrap().trim(), ended.stdout.trim());
 }
 
 /// Whether a GPU would be taken here.

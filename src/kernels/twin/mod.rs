@@ -5,12 +5,22 @@
 //! gets wrong ([`Replace`]), and say of a real step, dispatch by dispatch, whether it was right
 //! ([`Watch`]). In f64 where there is arithmetic, and by the formula, not by the shader's order.
 
+pub(crate) mod attention;
+pub(crate) mod endings;
+mod interpret;
+pub(crate) mod kv;
+pub(crate) mod matmul;
+pub(crate) mod packed;
+pub(crate) mod parallel;
+pub(crate) mod runs;
+
 use super::ALL;
 use super::case::{Expect, Judge};
 use crate::error::Result;
-use crate::gpu::{Call, Interpreter, Kernel, Place, Variant};
+use crate::gpu::{Call, Kernel};
 use crate::kv::KvFormat;
 use half::f16;
+pub use interpret::{Host, Replace, Watch, Watched, watch};
 
 /// What a kernel writes, in pieces. They are told before anything is written.
 pub type Twin = fn(&mut Call<'_>, Effort) -> Result<Vec<Piece>>;
@@ -113,83 +123,4 @@ impl Piece {
 pub fn of(kernel: &Kernel) -> Twin {
     let entry = ALL.iter().find(|entry| entry.kernel.name == kernel.name);
     entry.expect("every kernel is in the registry").twin
-}
-
-fn write(call: &mut Call<'_>, pieces: &[Piece]) -> Result<()> {
-    pieces
-        .iter()
-        .try_for_each(|piece| call.write(piece.tensor, piece.at, &piece.words))
-}
-
-/// Runs every dispatch on the host.
-pub struct Host;
-
-impl Interpreter for Host {
-    fn dispatch(&mut self, call: &mut Call<'_>) -> Result<()> {
-        let pieces = of(call.variant.kernel)(call, Effort::Values)?;
-        write(call, &pieces)
-    }
-}
-
-/// Runs some variants on the host and leaves the others to the device.
-pub struct Replace {
-    /// Those that the device gets wrong.
-    pub variants: Vec<Variant>,
-}
-
-impl Interpreter for Replace {
-    fn dispatch(&mut self, call: &mut Call<'_>) -> Result<()> {
-        if self.variants.contains(&call.variant) {
-            return Host.dispatch(call);
-        }
-        call.on_device();
-        Ok(())
-    }
-}
-
-/// What became of a dispatch that was watched.
-pub struct Watched {
-    /// Where in the step it stood.
-    pub place: Place,
-    /// The kernel and what was chosen of it.
-    pub variant: Variant,
-    /// Name and shape of each tensor.
-    pub shapes: Vec<(String, Vec<usize>)>,
-    /// What is wrong with what it wrote, if anything is, named by tensor.
-    pub wrong: Option<String>,
-}
-
-/// Lets the device run every dispatch, and holds what it writes against the twin.
-pub struct Watch<F> {
-    /// Is told of each dispatch.
-    pub each: F,
-}
-
-impl<F: FnMut(Watched) + Send> Interpreter for Watch<F> {
-    fn dispatch(&mut self, call: &mut Call<'_>) -> Result<()> {
-        let pieces = of(call.variant.kernel)(call, Effort::Bounds)?;
-        call.on_device();
-        let mut wrong = None;
-        for piece in &pieces {
-            let range = piece.at..piece.at + piece.words.len();
-            let found = call.read_ranges(piece.tensor, &[range])?;
-            if let Err(problem) = piece.expect.judge(bytemuck::cast_slice(&found)) {
-                wrong.get_or_insert(format!(
-                    "{} from word {}: {problem}",
-                    piece.tensor, piece.at
-                ));
-            }
-        }
-        let shapes = call
-            .tensors()
-            .map(|(n, t)| (n.to_owned(), t.shape().to_vec()));
-        let shapes = shapes.collect();
-        (self.each)(Watched {
-            place: call.place,
-            variant: call.variant,
-            shapes,
-            wrong,
-        });
-        Ok(())
-    }
 }

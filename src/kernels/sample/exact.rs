@@ -94,14 +94,9 @@ pub fn check(logits: &[f32], row: &Row, id: u32) -> Result<(), String> {
             "id {id} with logit {logit} is not allowed by {row:?}"
         ));
     }
-    let stream = stream(row.seed, row.position);
     let scaled = scaled(logits, row);
-    let score = |id: usize| scaled[id] + gumbel(stream, id as u32);
-    let fewest = allowed(logits, row, -slack);
-    let best = (0..logits.len())
-        .filter(|&i| fewest[i] > 0.0)
-        .max_by(|&a, &b| score(a).total_cmp(&score(b)))
-        .unwrap_or(greedy as usize);
+    let score = scores(&scaled, row);
+    let best = best(&allowed(logits, row, -slack), &score).unwrap_or(greedy as usize);
     let behind = score(best) - score(id as usize);
     let open = 5e-5 + 1e-6 * scaled[id as usize].abs();
     if behind > open {
@@ -110,6 +105,31 @@ pub fn check(logits: &[f32], row: &Row, id: u32) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// The id that is drawn from `logits` as `row` says, by the formula: of equals the lowest.
+pub fn draw(logits: &[f32], row: &Row) -> u32 {
+    let greedy = argmax::reference(logits);
+    if row.temperature <= 0.0 || logits[greedy as usize].is_nan() {
+        return greedy;
+    }
+    let scaled = scaled(logits, row);
+    let drawn = best(&allowed(logits, row, 0.0), scores(&scaled, row));
+    drawn.map_or(greedy, |id| id as u32)
+}
+
+/// A token's logarithm of mass and its luck together.
+fn scores<'a>(scaled: &'a [f64], row: &Row) -> impl Fn(usize) -> f64 + use<'a> {
+    let stream = stream(row.seed, row.position);
+    move |id| scaled[id] + gumbel(stream, id as u32)
+}
+
+/// The largest score of the tokens that have mass.
+fn best(mass: &[f64], score: impl Fn(usize) -> f64) -> Option<usize> {
+    let allowed = (0..mass.len()).filter(|&id| mass[id] > 0.0);
+    let scored = allowed.map(|id| (id, score(id)));
+    let better = |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 { b } else { a };
+    scored.reduce(better).map(|(id, _)| id)
 }
 
 /// The twin of `rng_pcg4d`.

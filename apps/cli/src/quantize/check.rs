@@ -1,0 +1,95 @@
+//! Whether the result predicts a text as its source does.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use nelumbo::engine::perplexity::{Scored, Windows};
+
+use super::args::QuantizeArgs;
+use super::report::Check;
+use crate::args::{ActivationType, CacheType, GlobalArgs, NumericsMode, WeightType};
+use crate::exit::{Failure, say};
+use crate::models::cache;
+use crate::options::{self, DeviceOptions};
+use crate::perplexity::base_file::Reader;
+use crate::perplexity::measure::{Base, measure};
+use crate::perplexity::{self, report};
+use crate::reading::{self, MAX_TEXT_BYTES};
+use crate::session;
+
+/// Tokens of a window.
+const WINDOW: usize = 512;
+
+/// The text of a file; told before anything is converted.
+pub fn text(path: &Path) -> Result<String, Failure> {
+    let file = File::open(path).map_err(Failure::io(path))?;
+    reading::read_text(file, path, MAX_TEXT_BYTES)
+}
+
+/// Evaluates both on the beginning of the text, one after the other.
+pub fn check(
+    input: &Path,
+    out: &Path,
+    text: &str,
+    args: &QuantizeArgs,
+    global: &GlobalArgs,
+) -> Result<Option<Check>, Failure> {
+    let kept = Kept::beside(out);
+    score(input, text, args, global, Base::Write(kept.0.clone()))?;
+    let reader = Reader::open(&kept.0)?;
+    let scored = score(out, text, args, global, Base::Compare(Box::new(reader)))?;
+    Ok(Check::new(&scored))
+}
+
+/// Predictions of the source, removed when they have served.
+struct Kept(PathBuf);
+
+impl Kept {
+    fn beside(out: &Path) -> Kept {
+        let mut name = out.as_os_str().to_owned();
+        name.push(format!(".{}.kld", std::process::id()));
+        Kept(name.into())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // may not have been made at all
+    }
+}
+
+fn score(
+    path: &Path,
+    text: &str,
+    args: &QuantizeArgs,
+    global: &GlobalArgs,
+    base: Base,
+) -> Result<report::Report, Failure> {
+    let device = DeviceOptions {
+        selection: nelumbo::gpu::Selection {
+            backend: options::backend(&args.backend),
+            ..Default::default()
+        },
+        weights: WeightType::F16,
+        strict_weights: false,
+        activations: ActivationType::F32,
+        numerics: NumericsMode::Canonical,
+        autotune: false,
+        cache_type: CacheType::F16,
+        gpu_memory: None,
+    };
+    let load = session::load_options(&device, Some(WINDOW), None, cache::pipelines(global))?;
+    let name = perplexity::file_name(path);
+    if !global.quiet {
+        say(&format!("quantize: checking {name}"));
+    }
+    let (mut engine, texts) = perplexity::open(path, &load, global.quiet)?;
+    let tokens = texts.tokenizer.encode_plain(text)?;
+    let size = tokens.len().clamp(2, WINDOW);
+    let mut windows = Windows::new(tokens, size, Scored::All, None)?;
+    windows.take(windows.count().min(args.check_chunks as usize))?;
+    if let Base::Compare(reader) = &base {
+        reader.check(&windows, engine.decoder().config().vocab_size)?;
+    }
+    measure(&mut engine, &windows, base, &name, true)
+}

@@ -1,0 +1,60 @@
+//! `nelumbo quantize`: a model's files as others, with what each tensor lost.
+
+pub mod args;
+mod check;
+mod place;
+mod report;
+
+use nelumbo::formats;
+use nelumbo::model::convert::{Conversion, Layout};
+
+use crate::args::GlobalArgs;
+use crate::exit::{Failure, say};
+use crate::models::{self, Progress, human_bytes, space};
+use crate::output::print_line;
+use args::{Kind, QuantizeArgs};
+use place::Place;
+use report::Report;
+
+/// Everything from the arguments to the last line.
+pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure> {
+    let quiet = global.quiet;
+    let text = args.check.as_deref().map(check::text).transpose()?;
+    let model = models::resolve_local(&args.input, global)?;
+    let place = Place::new(&model.path, &args.output, args.force)?;
+    let kind = args.kind.unwrap_or(match place.layout() {
+        Layout::Directory => Kind::Int8Channel,
+        Layout::Gguf => Kind::Q8_0,
+    });
+    let target = kind.target();
+    let files = formats::open(&model.path)?;
+    let shard_bytes = u64::from(args.max_shard_size) * 1_000_000;
+    let plan = Conversion::plan(&files, target, place.layout(), shard_bytes)?;
+    let bytes = plan.bytes();
+    let out = args.output.display().to_string();
+    space::fits(place.folder(), bytes, &out).map_err(Failure::Disk)?;
+    let (_, all) = plan.tensor_bytes();
+    if !quiet {
+        say(&format!(
+            "quantize: {} to {out}, {}: {}",
+            model.path.display(),
+            target.name(),
+            human_bytes(bytes)
+        ));
+    }
+    let mut bar = Progress::start("quantize", all, quiet);
+    let tensors = plan.write(place.begin()?, &mut |done, _| bar.at(done))?;
+    drop(bar);
+    let result = place.out().to_owned();
+    place.finish()?;
+    let words = (model.path.display().to_string(), out, target.name());
+    let mut report = Report::new(words, &tensors, bytes);
+    if let Some(text) = text {
+        report.check = check::check(&model.path, &result, &text, args, global)?;
+    }
+    if args.json {
+        let json = serde_json::to_string(&report).expect("a report is plain data");
+        return print_line(&json);
+    }
+    print_line(&report.text())
+}

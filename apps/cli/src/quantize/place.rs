@@ -1,0 +1,202 @@
+//! Where the result goes: refused where that would harm what is there, beside its name until it is whole.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nelumbo::model::convert::Layout;
+
+use crate::exit::{Failure, on_ctrl_c};
+
+/// The name that the result will have, and the one that it has until then.
+pub struct Place {
+    out: PathBuf,
+    partial: PathBuf,
+    layout: Layout,
+    is_done: bool,
+}
+
+impl Place {
+    /// Looks at what is there. `input` is the model's path.
+    pub fn new(input: &Path, out: &Path, force: bool) -> Result<Place, Failure> {
+        let usage = |problem: String| Err(Failure::Usage(format!("{}: {problem}", out.display())));
+        let Some(name) = out.file_name() else {
+            return usage("is no name for a file or a directory".to_owned());
+        };
+        let parent = out.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        let parent = parent.canonicalize().map_err(Failure::io(parent))?;
+        let out = parent.join(name);
+        let input = input.canonicalize().map_err(Failure::io(input))?;
+        // links aside: what is there may be the model by another name
+        let there = out.canonicalize().unwrap_or_else(|_| out.clone());
+        if there.starts_with(&input) || input.starts_with(&there) {
+            let input = input.display();
+            return usage(format!("is, is in, or holds the model itself, {input}"));
+        }
+        let layout = match out
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
+        {
+            true => Layout::Gguf,
+            false => Layout::Directory,
+        };
+        match out.symlink_metadata() {
+            Err(_) => {}
+            Ok(_) if !force => return usage("is there already; --force replaces it".to_owned()),
+            Ok(there) => {
+                // a slip of the fingers must not delete a folder of something else
+                let is_model = there.is_dir() && out.join("config.json").is_file();
+                let is_empty =
+                    there.is_dir() && fs::read_dir(&out).is_ok_and(|mut d| d.next().is_none());
+                let fits = match layout {
+                    Layout::Directory => is_model || is_empty,
+                    Layout::Gguf => there.is_file(),
+                };
+                if !fits {
+                    return usage(
+                        "is something else than such a model, and not replaced".to_owned(),
+                    );
+                }
+            }
+        }
+        let mut name = name.to_owned();
+        name.push(".partial");
+        Ok(Place {
+            partial: parent.join(name),
+            out,
+            layout,
+            is_done: false,
+        })
+    }
+
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The folder that it will be in.
+    pub fn folder(&self) -> &Path {
+        self.out.parent().expect("it has a name in a folder")
+    }
+
+    /// Where it will be.
+    pub fn out(&self) -> &Path {
+        &self.out
+    }
+
+    /// Where it is written: what an earlier run left there is removed, and at Ctrl-C what this one has.
+    pub fn begin(&self) -> Result<&Path, Failure> {
+        remove(&self.partial)?;
+        let partial = self.partial.clone();
+        on_ctrl_c(move || {
+            let _ = remove(&partial); // the program ends either way
+            true
+        })?;
+        Ok(&self.partial)
+    }
+
+    /// Gives the whole result its name; what had it is removed only then.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        let mut old = self.out.as_os_str().to_owned();
+        old.push(".old.partial");
+        let old = PathBuf::from(old);
+        let is_there = self.out.symlink_metadata().is_ok();
+        if is_there {
+            remove(&old)?;
+            fs::rename(&self.out, &old).map_err(Failure::io(&self.out))?;
+        }
+        fs::rename(&self.partial, &self.out).map_err(Failure::io(&self.out))?;
+        self.is_done = true;
+        if is_there {
+            remove(&old)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let _ = remove(&self.partial); // there is an error to be told already
+        }
+    }
+}
+
+/// Removes a file or a folder, if there is one.
+fn remove(path: &Path) -> Result<(), Failure> {
+    let removed = match path.symlink_metadata() {
+        Err(_) => return Ok(()),
+        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+    };
+    removed.map_err(Failure::io(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_never_harms_the_model_or_anything_else() {
+        let world = tempfile::tempdir().unwrap();
+        let path = |name: &str| world.path().join(name);
+        fs::create_dir_all(path("model/sub")).unwrap();
+        fs::write(path("model/config.json"), "{}").unwrap();
+        fs::create_dir(path("photos")).unwrap();
+        fs::write(path("photos/cat.png"), "x").unwrap();
+        fs::write(path("m.gguf"), "x").unwrap();
+        for (input, out, part) in [
+            ("model", "model", "the model itself"),
+            ("model", "model/int8", "the model itself"),
+            ("model", "model/sub/../int8", "the model itself"),
+            ("model/sub", "model", "the model itself"),
+            ("m.gguf", "m.gguf", "the model itself"),
+            ("m.gguf", "photos", "something else"),
+            ("model", "m.gguf/x", "m.gguf"),
+            ("model", "no/such/folder", "no/such"),
+            ("model", "..", "no name"),
+        ] {
+            let failure = Place::new(&path(input), &path(out), true).err().unwrap();
+            assert!(failure.to_string().contains(part), "{out}: {failure}");
+        }
+        let failure = Place::new(&path("m.gguf"), &path("photos"), false)
+            .err()
+            .unwrap();
+        assert!(failure.to_string().contains("--force"), "{failure}");
+    }
+
+    #[test]
+    fn what_is_there_is_replaced_once_the_new_one_is_whole() {
+        let world = tempfile::tempdir().unwrap();
+        let path = |name: &str| world.path().join(name);
+        fs::write(path("in.gguf"), "in").unwrap();
+        fs::create_dir(path("out")).unwrap();
+        fs::write(path("out/config.json"), "old").unwrap();
+        let names = || {
+            let mut names: Vec<String> = fs::read_dir(world.path())
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        let place = || Place::new(&path("in.gguf"), &path("out"), true).unwrap();
+        let write = |place: &Place| {
+            fs::create_dir(&place.partial).unwrap();
+            fs::write(place.partial.join("config.json"), "new").unwrap();
+        };
+        let failed = place();
+        write(&failed);
+        drop(failed);
+        assert_eq!(fs::read_to_string(path("out/config.json")).unwrap(), "old");
+        assert_eq!(names(), ["in.gguf", "out"]);
+        let whole = place();
+        assert_eq!(
+            (whole.layout(), whole.out().ends_with("out")),
+            (Layout::Directory, true)
+        );
+        write(&whole);
+        whole.finish().unwrap();
+        assert_eq!(fs::read_to_string(path("out/config.json")).unwrap(), "new");
+        assert_eq!(names(), ["in.gguf", "out"]);
+    }
+}
