@@ -91,7 +91,7 @@ impl Wanted {
                 && shape.weights.format().is_some()
                 && shape.kv.format().is_some(),
             params: shape.params(),
-            attention: match c.num_kv_heads == c.num_heads {
+            attention: match shape.cached_kv_heads == c.num_heads {
                 true => "mha",
                 false => "gqa",
             },
@@ -329,15 +329,6 @@ fn gigabytes(bytes: u64) -> String {
         0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
-}
-
-/// A model whose every query head has keys of its own, as if nobody had thought of sharing them.
-pub fn as_mha(shape: ModelShape) -> ModelShape {
-    let config = super::Config {
-        num_kv_heads: shape.config.num_heads,
-        ..shape.config
-    };
-    ModelShape { config, ..shape }
 }
 
 #[cfg(test)]

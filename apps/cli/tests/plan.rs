@@ -53,6 +53,8 @@ fn the_terabyte_of_keys_and_values_is_counted_to_the_byte() {
         ("weights_format", json!("q8")),
         ("kv_dtype", json!("f16")),
         ("kv_bytes_per_token", json!(8_257_536)),
+        // weights are those of the model that there is
+        ("params", json!(405_853_388_800_u64)),
         ("pages", json!(8192)),
         ("fits", json!(false)),
         ("memory_source", json!("host")),

@@ -89,29 +89,24 @@ pub(super) enum What {
 /// The shape whose attention is measured: a layer for each cache, and nothing else of a model.
 pub(super) fn attending(standard: &Standard, kv: KvFormat, index: usize) -> ModelShape {
     let (num_heads, num_kv_heads, head_dim) = HEADS[index];
-    ModelShape {
-        config: Config {
-            architecture: "calibration".to_owned(),
-            num_layers: standard.caches,
-            hidden_size: num_heads * head_dim,
-            num_heads,
-            num_kv_heads,
-            head_dim,
-            intermediate_size: 4,
-            vocab_size: 4,
-            rms_norm_eps: 1e-5,
-            rope: Rope {
-                theta: 10_000.0,
-                scaling: RopeScaling::None,
-            },
-            max_position_embeddings: 1 << 17,
-            tied_head: true,
+    let config = Config {
+        architecture: "calibration".to_owned(),
+        num_layers: standard.caches,
+        hidden_size: num_heads * head_dim,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        intermediate_size: 4,
+        vocab_size: 4,
+        rms_norm_eps: 1e-5,
+        rope: Rope {
+            theta: 10_000.0,
+            scaling: RopeScaling::None,
         },
-        extra_layer_params: 0,
-        weights: WeightForm::Q8,
-        kv: KvForm::from(kv),
-        max_binding: u64::MAX,
-    }
+        max_position_embeddings: 1 << 17,
+        tied_head: true,
+    };
+    ModelShape::new(config, WeightForm::Q8, KvForm::from(kv), u64::MAX)
 }
 
 /// The step that attends.
