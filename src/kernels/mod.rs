@@ -18,6 +18,7 @@ pub mod attention_plan;
 pub mod case;
 mod case_weights;
 pub mod embedding;
+mod expect;
 pub mod gather_rows;
 pub mod halve;
 pub mod matmul;
