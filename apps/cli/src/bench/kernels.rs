@@ -1,6 +1,7 @@
 //! `nelumbo bench --kernels`: single kernels on shapes of real models, and what they could be.
 
-use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::gpu::OpenOptions;
+use nelumbo::kernels;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::kernels::timing::{self, Timed};
 use serde::Serialize;
@@ -42,7 +43,7 @@ struct Row {
 pub fn bench(filter: &str, args: &BenchArgs, global: &GlobalArgs) -> Result<(), Failure> {
     refuse(args)?;
     let baseline = baseline(args, &against::KERNELS)?;
-    let gpu = Gpu::open(&OpenOptions {
+    let gpu = kernels::open(&OpenOptions {
         selection: DeviceOptions::new(&args.device).selection,
         coop: true,
         ..OpenOptions::from_env()?

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder, Selection, free_host_memory};
+use nelumbo::kernels;
 use nelumbo::model::plan::MemorySource;
 use nelumbo::model::roofline::{ModelShape, Roofline};
 use nelumbo::model::warm::shader_hash;
@@ -37,7 +38,7 @@ impl Machine {
         let told = matches!(args.gpu_memory, Some(MemoryLimit::Bytes(_)));
         let gpu = match args.bandwidth.is_some() && told && !pinned {
             true => None, // nothing about this machine matters
-            false => match Gpu::open(&open_options(args, global)?) {
+            false => match kernels::open(&open_options(args, global)?) {
                 Ok(gpu) => Some(gpu),
                 Err(Error::NoAdapter { .. }) if !pinned => {
                     if !global.quiet {
