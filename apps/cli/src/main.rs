@@ -16,6 +16,7 @@ mod output;
 mod perplexity;
 mod plan;
 mod prompt;
+mod prompt_bar;
 mod quantize;
 mod reading;
 mod report;
