@@ -35,6 +35,22 @@ impl EngineCore {
     /// # Errors
     /// As [`EngineCore::new`].
     pub fn with_options(decoder: Decoder, options: &EngineOptions) -> Result<EngineCore> {
+        EngineCore::around(decoder, options, Runner::warm)
+    }
+
+    /// The same, whether or not the model computes numbers: for those who want to know why not.
+    ///
+    /// # Errors
+    /// As [`EngineCore::new`].
+    pub fn unchecked(decoder: Decoder) -> Result<EngineCore> {
+        EngineCore::around(decoder, &EngineOptions::default(), Runner::compiled)
+    }
+
+    fn around(
+        decoder: Decoder,
+        options: &EngineOptions,
+        runner: fn(Decoder) -> Result<Runner>,
+    ) -> Result<EngineCore> {
         let limits = Limits {
             max_batched_tokens: decoder.max_batched_tokens(),
             max_model_len: decoder.max_model_len(),
@@ -47,7 +63,7 @@ impl EngineCore {
         let mut core = EngineCore {
             scheduler: Scheduler::new(limits, pages, model),
             pacer: Pacer::new(!decoder.gpu().is_software()),
-            runner: Runner::warm(decoder)?,
+            runner: runner(decoder)?,
         };
         core.set_max_itl(options.max_itl);
         Ok(core)

@@ -4,6 +4,7 @@
 //! its own and talks to it through channels; whoever has no threads calls `step` in a loop.
 
 pub mod batch;
+pub mod compare;
 mod embed;
 mod ends;
 mod engine_core;
@@ -23,6 +24,7 @@ pub mod request;
 pub mod runner;
 pub mod scheduler;
 pub mod sequence;
+pub mod simulate;
 mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;

@@ -46,8 +46,19 @@ impl Runner {
     /// As [`Runner::new`] and [`Runner::warm_up`].
     pub fn warm(decoder: Decoder) -> Result<Runner> {
         let gpu = Arc::clone(decoder.gpu());
+        let mut runner = Runner::compiled(decoder)?;
+        gpu.count_as_compilation(|| runner.first_token())?;
+        Ok(runner)
+    }
+
+    /// [`Runner::warm`], whatever the model computes.
+    ///
+    /// # Errors
+    /// As [`Runner::new`], and what the device reports.
+    pub(super) fn compiled(decoder: Decoder) -> Result<Runner> {
+        let gpu = Arc::clone(decoder.gpu());
         let mut runner = Runner::new(decoder)?;
-        gpu.count_as_compilation(|| runner.warm_up())?;
+        gpu.count_as_compilation(|| runner.compile())?;
         gpu.save_pipelines();
         Ok(runner)
     }
@@ -83,6 +94,11 @@ impl Runner {
     /// # Errors
     /// What the device reports, or [`crate::Error::Device`] for such a model.
     pub fn warm_up(&mut self) -> Result<()> {
+        self.compile()?;
+        self.first_token()
+    }
+
+    fn compile(&mut self) -> Result<()> {
         let drawn = Sampling {
             temperature: 1.0,
             ..Sampling::default()
@@ -108,6 +124,10 @@ impl Runner {
                 Ok(())
             })?;
         }
+        Ok(())
+    }
+
+    fn first_token(&mut self) -> Result<()> {
         let span = Span {
             tokens: &[0],
             first_position: 0,

@@ -115,7 +115,8 @@ impl Gpu {
             message: format!("{}: {e}", report.name),
         })?;
         let fault = Fault::watch(&device);
-        let folder = options.pipelines.as_ref().filter(|_| !is_host); // nothing is compiled there
+        let folder = options.folder().filter(|_| !is_host); // nothing is compiled there
+        let folder = folder.as_ref();
         let info = adapter.get_info();
         let store = folder.and_then(|folder| Store::open(&device, &info, folder));
         let kept = folder.map(|folder| Kept::new(&info, folder));

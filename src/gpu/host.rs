@@ -72,6 +72,14 @@ impl Call<'_> {
         bytemuck::pod_read_unaligned(self.params)
     }
 
+    /// A field of the parameter block by its name, as the word that it is; `None` where there is none.
+    pub fn param(&self, name: &str) -> Option<u32> {
+        let fields = self.variant.kernel.params;
+        let at = 4 * fields.iter().position(|(field, _)| *field == name)?;
+        let bytes = self.params.get(at..at + 4)?;
+        Some(bytemuck::pod_read_unaligned(bytes))
+    }
+
     /// Whether the variant was made with the part of that name, its path under `shaders/`.
     pub fn has_part(&self, name: &str) -> bool {
         self.variant.all_parts().any(|part| part.name == name)

@@ -3,6 +3,7 @@
 //! A kernel is composed by concatenating parts. Choosing an algorithm or a type is choosing another
 //! part that defines the same names; a number is an `override`. Nothing is preprocessed.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A piece of WGSL, named by its path under `shaders/`.
@@ -179,12 +180,21 @@ impl Variant {
 
     /// The WGSL text: `enable` directives where the target wants them, then the parts.
     pub fn compose(&self, target: Target) -> String {
+        self.compose_of(target, |part| Cow::Borrowed(part.source))
+    }
+
+    /// The same of other texts for the parts, each of as many lines as the part has.
+    pub fn compose_of(
+        &self,
+        target: Target,
+        source: impl Fn(&Part) -> Cow<'static, str>,
+    ) -> String {
         let mut text = String::new();
         for extension in self.extensions(target) {
             text.push_str(&format!("enable {extension};\n"));
         }
         for part in self.all_parts() {
-            text.push_str(part.source);
+            text.push_str(&source(part));
             text.push('\n');
         }
         text

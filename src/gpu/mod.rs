@@ -8,6 +8,7 @@
 //! | [`options`] | how a device is opened |
 //! | `cpu`, `host_memory` | the processor as a device, and where its tensors lie |
 //! | [`device`] | an open device: allocation, waits, counters |
+//! | `faults` | in builds for tests: faults that are planted in shaders |
 //! | `fault` | what goes wrong on a device by itself, kept for every wait |
 //! | `memory` | how much memory a device has |
 //! | [`tensor`] | a window of a buffer with a shape |
@@ -32,6 +33,8 @@ mod cpu;
 pub mod device;
 mod enumerate;
 mod fault;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod groups;
 pub mod host;
 mod host_memory;

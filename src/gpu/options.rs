@@ -3,7 +3,11 @@
 use crate::error::{Error, Result};
 use crate::gpu::Selection;
 use crate::gpu::cache_file::PipelineFolder;
+#[cfg(feature = "faults")]
+use crate::gpu::faults::{self, ShaderFault};
 use crate::gpu::host::Interpreter;
+use crate::gpu::kernel::Part;
+use std::borrow::Cow;
 
 /// How to open a device. [`OpenOptions::from_env`] reads the switches.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +25,9 @@ pub struct OpenOptions {
     /// Cooperative matrices are asked for where the adapter offers a configuration that kernels can
     /// use: an experimental feature of the graphics library, which nothing but the fast mode needs.
     pub coop: bool,
+    /// Faults that are planted in this device's shaders.
+    #[cfg(feature = "faults")]
+    pub faults: Vec<&'static ShaderFault>,
     /// Where the driver's compiled pipelines are kept between runs; `None` keeps none.
     pub pipelines: Option<PipelineFolder>,
     /// Who runs dispatches where the host computes ([`Backend::Cpu`](crate::gpu::Backend::Cpu)): this
@@ -30,7 +37,7 @@ pub struct OpenOptions {
 
 impl OpenOptions {
     /// The defaults, with `NELUMBO_CAPS`, `NELUMBO_MAX_BINDING` (bytes) and `NELUMBO_CHECKED` (`1`
-    /// or `0`) applied.
+    /// or `0`) applied; in builds for tests `NELUMBO_FAULT`, too.
     ///
     /// # Errors
     /// [`Error::Request`] naming the variable.
@@ -38,6 +45,8 @@ impl OpenOptions {
         let mut options = OpenOptions {
             caps: std::env::var("NELUMBO_CAPS").ok(),
             checked: switch("NELUMBO_CHECKED")?.unwrap_or(false),
+            #[cfg(feature = "faults")]
+            faults: faults::from_env()?,
             ..OpenOptions::default()
         };
         if let Ok(value) = std::env::var("NELUMBO_MAX_BINDING") {
@@ -50,6 +59,29 @@ impl OpenOptions {
             options.max_binding = Some(bytes);
         }
         Ok(options)
+    }
+
+    /// The text that kernels are composed of there.
+    #[cfg(feature = "faults")]
+    pub(crate) fn source(&self, part: &Part) -> Cow<'static, str> {
+        faults::source(&self.faults, part)
+    }
+
+    /// The text that kernels are composed of.
+    #[cfg(not(feature = "faults"))]
+    pub(crate) fn source(&self, part: &Part) -> Cow<'static, str> {
+        Cow::Borrowed(part.source)
+    }
+
+    /// Where results are kept, under a key of what kernels are composed of there.
+    pub(crate) fn folder(&self) -> Option<PipelineFolder> {
+        let folder = self.pipelines.clone()?;
+        #[cfg(feature = "faults")]
+        let folder = PipelineFolder {
+            shaders: faults::key(folder.shaders, &self.faults),
+            ..folder
+        };
+        Some(folder)
     }
 }
 

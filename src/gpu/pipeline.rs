@@ -125,7 +125,7 @@ impl PipelineCache {
     }
 
     fn build(&self, gpu: &Gpu, variant: &Variant, id: u64) -> Result<Pipeline> {
-        let source = variant.compose(Target::Native);
+        let source = variant.compose_of(Target::Native, |part| gpu.options().source(part));
         if let Some(folder) = std::env::var_os("NELUMBO_DUMP_WGSL") {
             dump(std::path::Path::new(&folder), variant, &source);
         }

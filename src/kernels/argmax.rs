@@ -182,7 +182,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(name: String, rows: usize, logits: &[f32]) -> Case {
+pub(super) fn case(name: String, rows: usize, logits: &[f32]) -> Case {
     let width = logits.len() / rows;
     let expected: Vec<u32> = logits.chunks(width).map(reference).collect();
     let words = scratch_words(rows, width);

@@ -25,7 +25,7 @@ pub fn merge() -> Vec<Case> {
     all
 }
 
-fn merge_case(
+pub(super) fn merge_case(
     seed: u64,
     num_rows: usize,
     num_heads: usize,

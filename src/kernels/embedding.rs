@@ -192,7 +192,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(
+pub(super) fn case(
     format: &'static Format,
     tuning: Tuning,
     (num_tokens, rows, columns, first_shard): (usize, usize, usize, usize),

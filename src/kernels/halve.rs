@@ -158,7 +158,12 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(lanes: u32, norm: bool, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
+pub(super) fn case(
+    lanes: u32,
+    norm: bool,
+    (num_tokens, columns): (usize, usize),
+    seed: u64,
+) -> Case {
     const EPS: f32 = 1e-5;
     let tuning = Tuning::plain(lanes);
     let mut data = Data::new(seed);

@@ -95,10 +95,21 @@ fn case(
     format: &'static Format,
     tuning: Tuning,
     kind: Kind,
-    (num_tokens, rows, columns): (usize, usize, usize),
+    shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = heads_of(rows, seed);
+    case_of(format, tuning, kind, shape, heads_of(shape.1, seed), seed)
+}
+
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+pub(super) fn case_of(
+    format: &'static Format,
+    tuning: Tuning,
+    kind: Kind,
+    (num_tokens, rows, columns): (usize, usize, usize),
+    heads: Heads,
+    seed: u64,
+) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let raw = data.weights(rows, columns);

@@ -5,6 +5,7 @@ use super::halve;
 use super::matmul::reference;
 use super::matmul_cases::{heads_of, rows_of};
 use super::matmul_coop::{KINDS, MATMUL_COOP, configurations};
+use super::matmul_endings::Heads;
 use super::matmul_endings::{Call, ending};
 use super::matmul_output::Kind;
 use super::tuning::Tuning;
@@ -42,10 +43,21 @@ fn case(
     format: &'static Format,
     coop: Coop,
     kind: Kind,
-    (num_tokens, rows, columns): (usize, usize, usize),
+    shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    let heads = heads_of(rows, seed);
+    case_of(format, coop, kind, shape, heads_of(shape.1, seed), seed)
+}
+
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+pub(super) fn case_of(
+    format: &'static Format,
+    coop: Coop,
+    kind: Kind,
+    (num_tokens, rows, columns): (usize, usize, usize),
+    heads: Heads,
+    seed: u64,
+) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
     let raw = data.weights(rows, columns);

@@ -17,6 +17,7 @@ pub mod attention_output;
 pub mod attention_plan;
 pub mod case;
 mod case_weights;
+pub mod check;
 pub mod embedding;
 pub mod gather_rows;
 pub mod halve;

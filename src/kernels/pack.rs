@@ -93,7 +93,7 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
-fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
+pub(super) fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: u64) -> Case {
     let mut data = Data::new(seed);
     let mut x = data.normal(num_tokens * columns);
     x[..4].fill(0.0);

@@ -216,7 +216,7 @@ pub fn cases() -> Vec<Case> {
 /// Two slabs, as first page and number of pages.
 const SLABS: [(u32, usize); 2] = [(4, 3), (7, 2)];
 
-fn case(
+pub(super) fn case(
     seed: u64,
     format: KvFormat,
     (num_tokens, num_heads, num_kv_heads, head_dim): (usize, usize, usize, usize),

@@ -215,7 +215,7 @@ fn edges() -> Vec<(&'static str, Edits)> {
     ]
 }
 
-fn settings() -> Vec<Row> {
+pub(super) fn settings() -> Vec<Row> {
     let plain = Row {
         temperature: 1.0,
         seed: 0x0123_4567_89AB_CDEF,
@@ -299,7 +299,7 @@ fn check_all(logits: &[f32], rows: &[Row], bytes: &[u8]) -> std::result::Result<
     Ok(())
 }
 
-fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -> Case {
+pub(super) fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -> Case {
     let num_rows = rows.len();
     let vocab_size = logits.len() / num_rows;
     let rows_at = 5;

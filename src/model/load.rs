@@ -4,6 +4,7 @@ use super::budget::{self, Costs, MemoryLimit, PoolSize, Wish};
 use super::decoder::{Decoder, DecoderOptions};
 use super::origin::Origin;
 use super::room::{Bounds, DEFAULT_RUNNING};
+use super::self_check;
 use super::tensors::{Names, TensorMap};
 use super::texts::Texts;
 use super::tune::{self, Tuned};
@@ -57,6 +58,10 @@ pub struct LoadOptions {
     /// Measures what suits the adapter and the model's shape, in up to 3 s, and keeps the result where
     /// `open` names a folder. Otherwise everything is as [`crate::kernels::Tuning::for_gpu`] has it.
     pub autotune: bool,
+    /// Checks the kernels that this model needs against their twins on the CPU, once for each adapter,
+    /// driver and shape where `open` names a folder, and works around those that are wrong. Off where
+    /// nobody asks for it, as measurement is: it compiles and takes a second or two.
+    pub self_check: bool,
     /// Weights that are NaN or infinite are refused instead of warned of.
     pub strict_weights: bool,
 }
@@ -76,6 +81,7 @@ impl Default for LoadOptions {
             lanes: None,
             numerics: Numerics::default(),
             autotune: false,
+            self_check: false,
             strict_weights: false,
         }
     }
@@ -122,7 +128,10 @@ impl Model {
             strict_weights: options.strict_weights,
             vocab_size: texts.tokenizer.vocab_size(),
         });
-        let decoder = origin.decoder(&gpu, sizes, progress)?;
+        let mut decoder = origin.decoder(&gpu, sizes, progress)?;
+        if options.self_check {
+            self_check::secure(&mut decoder)?;
+        }
         Ok(Model { decoder, texts })
     }
 }
@@ -207,7 +216,11 @@ pub fn decoder_from_parts(
         strict_weights: options.strict_weights,
         vocab_size: config.vocab_size,
     });
-    origin.decoder(gpu, sizes, &mut |_, _| ())
+    let mut decoder = origin.decoder(gpu, sizes, &mut |_, _| ())?;
+    if options.self_check {
+        self_check::secure(&mut decoder)?;
+    }
+    Ok(decoder)
 }
 
 /// Bytes that the weights take, norms included.

@@ -4,6 +4,7 @@
 use super::Config;
 use super::decoder::{Decoder, DecoderOptions};
 use super::load::fill_and_warm_up;
+use super::self_check::Safety;
 use super::tensors::{Names, TensorMap};
 use super::weights::ModelWeights;
 use crate::error::{Error, Result};
@@ -64,6 +65,7 @@ pub struct Recipe {
     pub(super) sizes: DecoderOptions,
     pub(super) open: OpenOptions,
     pub(super) report: AdapterReport,
+    pub(super) safety: Arc<Safety>,
 }
 
 impl Recipe {
@@ -75,7 +77,9 @@ impl Recipe {
     pub fn make(&self) -> Result<Decoder> {
         let gpu = kernels::open(&self.open)?;
         same_adapter(&self.report, gpu.report())?;
-        self.origin.decoder(&gpu, self.sizes, &mut |_, _| ())
+        let mut decoder = self.origin.decoder(&gpu, self.sizes, &mut |_, _| ())?;
+        decoder.keep_safe(Arc::clone(&self.safety));
+        Ok(decoder)
     }
 }
 

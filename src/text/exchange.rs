@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 /// cases, marks, digits, endings, blanks, breaks, and what programs and chats hold.
 const PROBES: &[&str] = &[
     "Hello's WORLD camelCase 1234567 ½x it'S we'LL THEY'VE i'm",
+    "x  12   3\n 4 \n  5   a1  b22   c333    4444",
     "a  b   c    d\t\te\n\nf \n g\r\n\r\nh   \n",
     "x;\n\ny!?(a).b a!\n\nb a$b a+b<=c^d~e|f`g 3.14 1,000,000 12 345",
     "été naïve Ünïcödé ǅ ʰ ß Σς данные мир 東京タワー世界 한국어 한국 ไทย हिन्दी नमस्ते ქართული \u{10D0}",
@@ -168,10 +169,11 @@ mod tests {
 
     #[test]
     fn rules_with_other_cuts_are_told_apart_by_the_probes() {
-        let mut seen: BTreeMap<Vec<(usize, usize)>, &Pre> = BTreeMap::new();
+        let mut seen: BTreeMap<_, &Pre> = BTreeMap::new();
         for pre in pre_tokenizers::all() {
             let cut = cuts(&pre.pre_tokenizer()).unwrap();
-            let Some(other) = seen.insert(cut, pre) else {
+            let rule = (cut, pre.nfc, pre.ignore_merges);
+            let Some(other) = seen.insert(rule, pre) else {
                 continue;
             };
             // rules that differ in nothing but what goes with them

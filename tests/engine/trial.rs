@@ -57,6 +57,34 @@ fn a_trial_draws_what_a_request_gets() {
     assert_eq!(count("embedding"), 3);
     assert_eq!(count("gather_rows"), 1);
     assert!(!profile.total().is_zero());
+    // and each of them by itself, in its step, with what it was given
+    let events = profile.events();
+    let all: u64 = profile.rows().iter().map(|row| row.count).sum();
+    assert_eq!(events.len() as u64, all);
+    assert_eq!(
+        events.iter().map(|e| e.time).sum::<std::time::Duration>(),
+        profile.total()
+    );
+    let steps: Vec<usize> = events
+        .chunk_by(|a, b| a.step == b.step)
+        .map(|step| step[0].step)
+        .collect();
+    assert_eq!(steps, [0, 1, 2]);
+    assert!(events.is_sorted_by_key(|event| event.begin));
+    for event in events {
+        let bytes: u64 = event
+            .tensors
+            .iter()
+            .map(|(_, dtype, shape)| dtype.bytes() * shape.iter().product::<usize>() as u64)
+            .sum();
+        // windows are whole words
+        let spare = 4 * event.tensors.len() as u64;
+        assert!(
+            bytes > 0 && (bytes..=bytes + spare).contains(&event.bytes),
+            "{event:?}"
+        );
+        assert!(event.workgroups.iter().all(|&n| n > 0), "{event:?}");
+    }
 
     // a decode step: five dispatches a layer, embedding, head, and a choice of ids in two
     let profile = trial

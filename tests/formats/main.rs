@@ -1,6 +1,7 @@
 //! Model files, good and bad. A test that covers a row of the catalogue of bad inputs carries the
 //! row's id in its name (`m1_` to `m31_`, `c1_` to `c11_`, `t14_`).
 
+mod compressed;
 mod config;
 mod directory;
 mod gguf;

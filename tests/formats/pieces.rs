@@ -56,6 +56,34 @@ fn load(file: GgufWriter) -> Result<Texts> {
 }
 
 #[test]
+fn a_directory_may_have_its_vocabulary_as_a_gguf_has_it() {
+    let fixture = fixture("bpe");
+    let folder = tempfile::tempdir().unwrap();
+    crate::tiny_llama::TinyLlama::new().write_directory(folder.path());
+    let of_dir = || Texts::load(&open(folder.path()).unwrap());
+    let vocabulary = folder.path().join("tokenizer.gguf");
+    fs::write(&vocabulary, keys(&fixture).finish()).unwrap();
+    let own = of_dir().unwrap().tokenizer.vocab_size();
+    fs::remove_file(folder.path().join("tokenizer.json")).unwrap();
+    let there = of_dir().unwrap();
+    let file = load(keys(&fixture)).unwrap();
+    assert_ne!(
+        own,
+        file.tokenizer.vocab_size(),
+        "tokenizer.json comes first"
+    );
+    let text = "Hello there, 한국어  and  blanks";
+    assert_eq!(
+        there.tokenizer.encode_raw(text).unwrap(),
+        file.tokenizer.encode_raw(text).unwrap()
+    );
+    fs::write(&vocabulary, b"GGUF, but no more").unwrap();
+    refused(of_dir(), &["tokenizer.gguf"]);
+    fs::remove_file(&vocabulary).unwrap();
+    refused(of_dir(), &["tokenizer.json", "missing"]);
+}
+
+#[test]
 fn files_of_pieces_give_the_ids_of_sentencepiece() {
     let lines: Vec<String> = list(&fixture("lines"));
     for name in ["bpe", "bpe-wide", "unigram", "unigram-bytes"] {

@@ -12,11 +12,15 @@ use nelumbo::model::MemoryLimit;
 
 use crate::bench::args::BenchArgs;
 use crate::chat::args::{ChatArgs, TalkArgs};
+use crate::compare::args::CompareArgs;
+use crate::doctor::DoctorArgs;
+use crate::inspect::InspectArgs;
 use crate::models::rm::RmArgs;
 use crate::perplexity::args::PerplexityArgs;
 use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
+use crate::simulate::args::SimulateArgs;
 use crate::tokenize::TokenizeArgs;
 use crate::values::{self, Bias, OutputLen, Seed};
 
@@ -80,6 +84,10 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Tell whether a model fits, and how fast it would be, without loading it
     Plan(Box<PlanArgs>),
+    /// Hold every adapter against the CPU: right or wrong, and how fast
+    Compare(Box<CompareArgs>),
+    /// Foretell what many users would see, by the scheduler on a clock that is a number
+    Simulate(Box<SimulateArgs>),
     /// Tell what a model is: architecture, sizes, quantisation, template
     Show(ShowArgs),
     /// Cut a text into tokens, or join them
@@ -92,6 +100,8 @@ pub enum Command {
         #[command(flatten)]
         backend: BackendArgs,
     },
+    /// Tell whether each adapter is used, why not, and whether it computes the right thing
+    Doctor(DoctorArgs),
     /// Download a model
     Pull {
         /// NAME[:TAG], USER/REPO[:QUANT|FILE][@REVISION] of the hub (also with hf: in front),
@@ -162,6 +172,8 @@ pub struct RunArgs {
     pub sampling: SamplingArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub inspect: InspectArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -315,6 +327,10 @@ pub struct DeviceArgs {
     /// the defaults, and f32 activations for auto
     #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE")]
     pub autotune: Switch,
+    /// Compare the kernels that the model needs with the CPU's results, once for each adapter, driver and
+    /// shape, and work around those that are wrong
+    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_SELF_CHECK")]
+    pub self_check: Switch,
     /// How keys are held in the cache [also: -ctk]
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
           env = "NELUMBO_CACHE_TYPE_K")]
@@ -392,7 +408,9 @@ pub enum NumericsMode {
 /// Whether something is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
+    #[value(alias = "1")]
     On,
+    #[value(alias = "0")]
     Off,
 }
 
@@ -426,7 +444,7 @@ mod tests {
         let command = Cli::command();
         // Actions, not settings, and flags that exist to be explained.
         let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
-        let options = ["run", "chat", "bench", "perplexity", "plan"]
+        let options = crate::config::SECTIONS
             .into_iter()
             .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {

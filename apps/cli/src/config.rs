@@ -22,7 +22,15 @@ use crate::exit::Failure;
 use crate::{reading, suggest};
 
 /// Commands that may have a section of their own.
-const SECTIONS: [&str; 5] = ["run", "chat", "bench", "perplexity", "plan"];
+pub const SECTIONS: [&str; 7] = [
+    "run",
+    "chat",
+    "bench",
+    "perplexity",
+    "plan",
+    "compare",
+    "simulate",
+];
 
 /// Options that are actions or lead to this file: nothing to be kept in it.
 const NOT_KEYS: [&str; 5] = ["cache-list", "config", "list-devices", "help", "version"];

@@ -36,7 +36,8 @@ pub fn devices(json: bool, backend: Option<Backend>) -> Result<(), Failure> {
     }
 }
 
-fn none(backend: Option<Backend>) -> Error {
+/// That there is no adapter, of this backend or at all.
+pub fn none(backend: Option<Backend>) -> Error {
     let tried: Vec<&str> = match backend {
         Some(backend) => vec![backend.name()],
         None => Backend::NATIVE.map(Backend::name).to_vec(),

@@ -44,12 +44,12 @@ pub enum Failure {
         path: PathBuf,
         source: std::io::Error,
     },
+    /// A comparison or a check found something wrong; the results have been printed.
+    #[error("{0}")]
+    Wrong(String),
     /// Whatever the library reports.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// A comparison that was asked for went wrong; what was compared has been printed.
-    #[error("{0}")]
-    Comparison(String),
     /// Ctrl-C: what there was has been printed.
     #[error("interrupted")]
     Interrupted,
@@ -78,15 +78,15 @@ impl Failure {
         }
     }
 
-    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 7 comparison, 130
-    /// interrupted.
+    /// 0 ok, 1 failure, 2 usage, 3 model, 4 adapter, 5 does not fit, 6 I/O or network, 7 wrong results,
+    /// 130 interrupted.
     pub fn code(&self) -> u8 {
         match self {
             Failure::OutputClosed => 0,
             Failure::Usage(_) | Failure::ContextFull { .. } => 2,
             Failure::Model(_) => 3,
             Failure::Network(_) | Failure::Disk(_) | Failure::Io { .. } => 6,
-            Failure::Comparison(_) => 7,
+            Failure::Wrong(_) => 7,
             Failure::Interrupted => INTERRUPTED,
             Failure::Engine(error) => library_code(error),
         }
@@ -188,7 +188,8 @@ pub fn on_ctrl_c(mut is_enough: impl FnMut() -> bool + Send + 'static) -> Result
 /// Where and why the last panic happened, for [`run_guarded`].
 static LAST_PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-fn last_panic() -> Option<String> {
+/// Takes it.
+pub fn last_panic() -> Option<String> {
     LAST_PANIC.lock().ok().and_then(|mut last| last.take())
 }
 
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(Failure::Usage("x".into()).code(), 2);
         assert_eq!(Failure::Model("x".into()).code(), 3);
         assert_eq!(Failure::Network("x".into()).code(), 6);
-        assert_eq!(Failure::Comparison("x".into()).code(), 7);
+        assert_eq!(Failure::Wrong("x".into()).code(), 7);
         assert_eq!(Failure::Interrupted.code(), 130);
         assert_eq!(Failure::from(Error::request("--top-k", "x")).code(), 2);
         assert_eq!(

@@ -5,11 +5,14 @@ mod args;
 mod argv;
 mod bench;
 mod chat;
+mod compare;
 mod config;
 mod date;
 mod devices;
+mod doctor;
 mod exit;
 mod generate;
+mod inspect;
 mod models;
 mod options;
 mod output;
@@ -23,6 +26,7 @@ mod report;
 mod run;
 mod session;
 mod show;
+mod simulate;
 mod stopwatch;
 mod suggest;
 mod tokenize;
@@ -138,9 +142,12 @@ fn dispatch(cli: Cli, given: Given) -> Result<(), Failure> {
         Command::Perplexity(args) => perplexity::perplexity(*args, global, given),
         Command::Quantize(args) => quantize::quantize(&args, global),
         Command::Plan(args) => plan::plan(&args, global),
+        Command::Compare(args) => compare::compare(*args, global, given),
+        Command::Simulate(args) => simulate::simulate(&args, global),
         Command::Show(args) => show::show(&args, global),
         Command::Tokenize(args) => tokenize::tokenize(&args, global),
         Command::Devices { json, backend } => devices::devices(json, options::backend(&backend)),
+        Command::Doctor(args) => doctor::doctor(&args, global),
         Command::Pull { reference, force } => models::pull(&reference, force, global),
         Command::Rm(args) => models::rm::rm(&args, global),
         Command::Ls { json } => models::ls::ls(json, global),

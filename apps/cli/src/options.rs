@@ -47,6 +47,8 @@ pub struct DeviceOptions {
     pub numerics: NumericsMode,
     /// What suits the adapter is measured.
     pub autotune: bool,
+    /// Kernels are compared with the CPU before they are used.
+    pub self_check: bool,
     /// Of keys and of values.
     pub cache_type: CacheType,
     /// For everything on the device; `None`: most of what it has.
@@ -62,6 +64,7 @@ impl DeviceOptions {
             activations: args.activations,
             numerics: args.numerics,
             autotune: args.autotune == Switch::On,
+            self_check: args.self_check == Switch::On,
             cache_type: args.cache_type_k,
             gpu_memory: args.gpu_memory,
         }

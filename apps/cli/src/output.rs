@@ -25,6 +25,8 @@ pub struct Answer {
     pub memory: Memory,
     pub numerics: Numerics,
     pub tuning: Tuning,
+    /// Kernels that this adapter computes wrongly, and what is done instead; empty where all are right.
+    pub safe_mode: Vec<SafeMode>,
     /// For the line of numbers only.
     #[serde(skip)]
     pub context_limit: usize,
@@ -158,6 +160,32 @@ impl Tuning {
             subgroups: tuned.tuning.subgroups,
             wide: tuned.tuning.wide,
         }
+    }
+}
+
+/// A kernel that the self-check found wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SafeMode {
+    pub kernel: String,
+    /// The first case that it gets wrong: shape and choices.
+    pub case: String,
+    pub problem: String,
+    /// `other-way`, `canonical` or `host`.
+    pub instead: String,
+}
+
+impl SafeMode {
+    /// Of a loaded model.
+    pub fn of(decoder: &Decoder) -> Vec<SafeMode> {
+        let findings = decoder.safety().findings.iter();
+        findings
+            .map(|finding| SafeMode {
+                kernel: finding.wrong.kernel.to_owned(),
+                case: finding.wrong.case.clone(),
+                problem: finding.wrong.problem.clone(),
+                instead: finding.instead.name().to_owned(),
+            })
+            .collect()
     }
 }
 
@@ -372,6 +400,7 @@ pub mod tests {
                 subgroups: true,
                 wide: false,
             },
+            safe_mode: Vec::new(),
             context_limit: 2048,
         }
     }
@@ -393,7 +422,7 @@ pub mod tests {
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
                 r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1},"#,
                 r#""numerics":{"mode":"canonical","weights":"q8","activations":"f32","kv":"f16","lanes":1},"#,
-                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false}}"#,
+                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false},"safe_mode":[]}"#,
                 "\n"
             )
         );

@@ -12,7 +12,7 @@ use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
 use crate::prompt::{self, Given, is_on_line};
-use crate::{chat, devices, models, session};
+use crate::{chat, devices, inspect, models, session};
 
 /// A loaded model, as far as this command knows it.
 pub trait Answers {
@@ -58,6 +58,10 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
     log::info!("seed {}", options.sampling.seed);
 
     let pipelines = cache::pipelines(global);
+    if args.inspect.is_asked() {
+        let (path, asked) = (&model.path, &args.inspect);
+        return inspect::inspect(path, &prompt, &options, asked, pipelines, global.quiet);
+    }
     let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
     let asked = options::asked_for(&args.sampling);
     options::suit(
@@ -90,6 +94,7 @@ fn is_talk(args: &RunArgs, words: &[OsString], given: Given) -> bool {
     words.is_empty()
         && prompt::is_absent(&args.prompt, given)
         && !args.prompt.raw
+        && !args.inspect.is_asked()
         && args.output.format == Format::Text
 }
 

@@ -23,7 +23,7 @@ use crate::exit::{Failure, say};
 use crate::generate::{Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Numerics, Timings, Tuning, Usage};
+use crate::output::{Answer, Device, Memory, Numerics, SafeMode, Timings, Tuning, Usage};
 use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
 use crate::stopwatch::Stopwatch;
@@ -42,6 +42,7 @@ pub struct Session {
     memory: Memory,
     numerics: Numerics,
     tuning: Tuning,
+    safe_mode: Vec<SafeMode>,
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
     load_time: Duration,
@@ -67,7 +68,7 @@ pub fn open(
         )?
     };
     let path = path.to_owned();
-    let (engine, (texts, gpu, memory, context_limit, numerics, tuning)) =
+    let (engine, (texts, gpu, memory, context_limit, numerics, tuning, safe_mode)) =
         Engine::start_with(EngineOptions::default(), move |options| {
             let mut bar = None;
             let mut progress = |done: u64, all: u64| {
@@ -89,7 +90,16 @@ pub fn open(
             };
             let (numerics, tuning) = (Numerics::of(decoder), Tuning::of(decoder.tuned()));
             let context_limit = engine.servable_len();
-            let about = (texts, gpu, memory, context_limit, numerics, tuning);
+            let safe_mode = SafeMode::of(decoder);
+            let about = (
+                texts,
+                gpu,
+                memory,
+                context_limit,
+                numerics,
+                tuning,
+                safe_mode,
+            );
             Ok((engine, about))
         })?;
     let selection = &options.device.selection;
@@ -110,10 +120,20 @@ pub fn open(
         memory,
         numerics,
         tuning,
+        safe_mode,
         context_limit,
         load_time,
         quiet,
     })
+}
+
+/// Where results are kept, unless that is switched off.
+pub fn pipeline_folder(folder: Option<PathBuf>) -> Result<Option<PipelineFolder>, Failure> {
+    let kept = switch("NELUMBO_PIPELINE_CACHE")?.unwrap_or(true);
+    Ok(folder.filter(|_| kept).map(|folder| PipelineFolder {
+        folder,
+        shaders: shader_hash(),
+    }))
 }
 
 /// The library's form of the flags about device and memory, for one sequence at a time; compiled
@@ -124,11 +144,7 @@ pub fn load_options(
     batch_size: Option<usize>,
     pipelines: Option<PathBuf>,
 ) -> Result<LoadOptions, Failure> {
-    let kept = switch("NELUMBO_PIPELINE_CACHE")?.unwrap_or(true);
-    let pipelines = pipelines.filter(|_| kept).map(|folder| PipelineFolder {
-        folder,
-        shaders: shader_hash(),
-    });
+    let pipelines = pipeline_folder(pipelines)?;
     let weights = match device.weights {
         WeightType::Q8 => "q8",
         WeightType::F16 => "f16",
@@ -155,6 +171,7 @@ pub fn load_options(
             NumericsMode::Fast => Mode::Fast,
         },
         autotune: device.autotune,
+        self_check: device.self_check,
         strict_weights: device.strict_weights,
         ctx_size,
         batch_size,
@@ -164,23 +181,23 @@ pub fn load_options(
     })
 }
 
+/// Token ids of the prompt: as it is, or as the user's turn of a chat.
+pub fn encode(texts: &Texts, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
+    if options.raw {
+        return Ok(texts.tokenizer.encode_raw(prompt)?);
+    }
+    let system = options.system.iter();
+    let messages: Vec<Message> = system
+        .map(|text| Message::new("system", text))
+        .chain([Message::new("user", prompt)])
+        .collect();
+    Ok(texts.encode_chat(&messages, &date::today())?)
+}
+
 impl Session {
     /// How the model's authors would have tokens drawn.
     pub fn advice(&self) -> &SamplingDefaults {
         &self.texts.sampling
-    }
-
-    /// Token ids of the prompt: as it is, or as the user's turn of a chat.
-    fn encode(&self, prompt: &str, options: &RunOptions) -> Result<Vec<u32>, Failure> {
-        if options.raw {
-            return Ok(self.texts.tokenizer.encode_raw(prompt)?);
-        }
-        let system = options.system.iter();
-        let messages: Vec<Message> = system
-            .map(|text| Message::new("system", text))
-            .chain([Message::new("user", prompt)])
-            .collect();
-        Ok(self.texts.encode_chat(&messages, &date::today())?)
     }
 
     /// The longest sequence, prompt and answer, in tokens.
@@ -202,7 +219,7 @@ impl Answers for Session {
         piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
-        let encode = || self.encode(prompt, options);
+        let encode = || encode(&self.texts, prompt, options);
         self.generate(&encode, options, self.quiet, piece, stop)
     }
 }
@@ -296,6 +313,7 @@ impl Session {
             memory: self.memory,
             numerics: self.numerics.clone(),
             tuning: self.tuning.clone(),
+            safe_mode: self.safe_mode.clone(),
             context_limit: self.context_limit,
         })
     }

@@ -163,7 +163,7 @@ fn the_program_tells_about_itself() {
     }
     let help = World::new().nelumbo(&closed_port(), &[]);
     for command in [
-        "chat", "run", "bench", "show", "tokenize", "devices", "pull", "ls",
+        "chat", "run", "bench", "show", "tokenize", "devices", "doctor", "pull", "ls",
     ] {
         assert!(
             help.stdout.contains(&format!("\n  {command} ")),

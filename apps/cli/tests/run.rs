@@ -77,7 +77,8 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "device",
             "memory",
             "numerics",
-            "tuning"
+            "tuning",
+            "safe_mode"
         ]
     );
     let (prompt, tokens) = (ids(&object["prompt_token_ids"]), ids(&object["token_ids"]));

@@ -86,7 +86,12 @@ fn of_directory(dir: &HfDir, config: &Config, texts: &Texts) -> Result<GgufWrite
     }
     let path = dir.dir.join("tokenizer.json");
     let json = dir.read_text("tokenizer.json")?.unwrap_or_default();
-    let vocab = Vocab::from_json(json.as_bytes(), &texts.tokenizer, &path)?;
+    let mut vocab = Vocab::from_json(json.as_bytes(), &texts.tokenizer, &path)?;
+    // a tokenizer need not name what ends an answer
+    let end = &dir.config["eos_token_id"];
+    let end = end.as_u64().or(end[0].as_u64());
+    let end = end.and_then(|id| u32::try_from(id).ok());
+    vocab.eos = vocab.eos.or(end.filter(|id| texts.end_tokens.contains(id)));
     file = with_vocab(file, vocab, config.vocab_size);
     let template = Texts::template_source(&ModelFiles::HuggingFace(dir.clone()))?;
     Ok(match template {

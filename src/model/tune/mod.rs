@@ -78,11 +78,7 @@ pub fn choose(
     options: &LoadOptions,
 ) -> Result<(Tuned, Straggler)> {
     let base = unmeasured(gpu, options)?;
-    let pins = Pins {
-        // the fast mode reads no others than f32
-        activations: options.activations.is_some() || options.numerics == Numerics::Fast,
-        lanes: options.lanes.is_some(),
-    };
+    let pins = pins_of(options);
     let source = match pins.activations || pins.lanes {
         true => Source::Pinned,
         false => Source::Default,
@@ -96,13 +92,7 @@ pub fn choose(
     if !options.autotune || gpu.is_host() || cfg!(target_family = "wasm") {
         return Ok((default, Straggler::none()));
     }
-    let shape = Shape {
-        hidden: config.hidden_size,
-        intermediate: config.intermediate_size,
-        vocab: config.vocab_size,
-        layers: config.num_layers,
-        format: options.weights,
-    };
+    let shape = shape_of(config, options);
     let start = Instant::now();
     let ms = || start.elapsed().as_secs_f64() * 1e3;
     let (caps, format) = (gpu.caps(), shape.format);
@@ -149,8 +139,46 @@ pub fn choose(
     Ok((tuned, straggler))
 }
 
+/// What an earlier run measured for a model of `config`, as far as it came.
+///
+/// # Errors
+/// As [`choose`].
+pub fn recall(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Result<Option<Tuning>> {
+    let (base, pins) = (unmeasured(gpu, options)?, pins_of(options));
+    let shape = shape_of(config, options);
+    let text = kept::file(gpu, &shape, base, pins).and_then(|file| file.read());
+    let kept = text.and_then(|text| kept::from_text(&text));
+    let best = kept.map(|kept| kept.best).filter(|best| {
+        best.is_possible(shape.format)
+            && best.missing(gpu.caps()).is_none()
+            && keeps(best, &base, pins)
+    });
+    Ok(best)
+}
+
+fn pins_of(options: &LoadOptions) -> Pins {
+    Pins {
+        // the fast mode reads no others than f32
+        activations: options.activations.is_some() || options.numerics == Numerics::Fast,
+        lanes: options.lanes.is_some(),
+    }
+}
+
+fn shape_of(config: &Config, options: &LoadOptions) -> Shape {
+    Shape {
+        hidden: config.hidden_size,
+        intermediate: config.intermediate_size,
+        vocab: config.vocab_size,
+        layers: config.num_layers,
+        format: options.weights,
+    }
+}
+
 /// The default with what `options` pin.
-fn unmeasured(gpu: &Gpu, options: &LoadOptions) -> Result<Tuning> {
+///
+/// # Errors
+/// As [`choose`].
+pub fn unmeasured(gpu: &Gpu, options: &LoadOptions) -> Result<Tuning> {
     let tuning = match options.lanes {
         Some(lanes) if lanes.is_power_of_two() && lanes <= 32 => Tuning::with_lanes(gpu, lanes),
         Some(lanes) => {

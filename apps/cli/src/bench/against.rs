@@ -254,7 +254,7 @@ impl Baseline {
     /// What `--check` says of the rows.
     ///
     /// # Errors
-    /// [`Failure::Comparison`] where something is slower.
+    /// [`Failure::Wrong`] where something is slower.
     pub fn check<'a>(&self, rows: impl Iterator<Item = &'a Against>) -> Result<(), Failure> {
         let (slower, all) = rows.fold((0, 0), |(slower, all), row| {
             (slower + usize::from(row.verdict == "slower"), all + 1)
@@ -262,7 +262,7 @@ impl Baseline {
         if slower == 0 {
             return Ok(());
         }
-        Err(Failure::Comparison(format!(
+        Err(Failure::Wrong(format!(
             "{slower} of {all} rows are slower than in {}, beyond the noise",
             self.path.display()
         )))

@@ -4,7 +4,7 @@ mod against;
 pub mod args;
 mod clock;
 mod counts;
-mod format;
+pub mod format;
 mod kernels;
 mod machine;
 mod measure;

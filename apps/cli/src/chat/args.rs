@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 
 use crate::args::{DeviceArgs, Format, LengthArgs, OutputArgs, PromptArgs, RunArgs, SamplingArgs};
+use crate::inspect::InspectArgs;
 
 /// What `nelumbo chat` takes.
 #[derive(Debug, Clone, Args)]
@@ -81,6 +82,7 @@ impl ChatArgs {
                 format: Format::Text,
                 logprobs: None,
             },
+            inspect: InspectArgs::default(),
             device: self.device,
         }
     }

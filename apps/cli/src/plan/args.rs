@@ -96,7 +96,7 @@ pub struct PlanArgs {
 }
 
 /// A number above 0, as large as any rate will be.
-fn positive() -> impl TypedValueParser<Value = f64> {
+pub fn positive() -> impl TypedValueParser<Value = f64> {
     clap::builder::StringValueParser::new().try_map(|text| {
         let value: f64 = text.trim().parse().map_err(|_| "not a number".to_owned())?;
         match (1e-6..=1e9).contains(&value) {

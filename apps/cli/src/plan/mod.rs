@@ -8,7 +8,8 @@ mod text;
 use nelumbo::Error;
 use nelumbo::kernels::Activations;
 use nelumbo::kernels::peaks::Peaks;
-use nelumbo::model::plan::{Plan, Wanted, as_mha};
+use nelumbo::model::Bounds;
+use nelumbo::model::plan::{MemorySource, Plan, Wanted, as_mha};
 use nelumbo::model::roofline::{KvForm, ModelShape, Roofline, WeightForm};
 
 use crate::args::GlobalArgs;
@@ -17,49 +18,96 @@ use crate::output::print_line;
 use adapter::Machine;
 use args::{Attention, Cache, Output, PlanArgs, Weights};
 
+/// What is planned, or simulated: a model, and the machine that it would be on.
+pub struct Subject {
+    /// What the model is called.
+    pub model: String,
+    pub shape: ModelShape,
+    /// The adapter's name, where there is one.
+    pub adapter: Option<String>,
+    /// How fast it is, where that is known.
+    pub roofline: Option<Roofline>,
+    bounds: Bounds,
+    memory: Option<(u64, MemorySource)>,
+}
+
+impl Subject {
+    /// What `args` mean on this machine, or on the one that they describe.
+    pub fn find(args: &PlanArgs, global: &GlobalArgs) -> Result<Subject, Failure> {
+        if args.cache_type_k != args.cache_type_v {
+            return Err(Failure::Usage(
+                "--cache-type-k and --cache-type-v: keys and values have the same type so far"
+                    .to_owned(),
+            ));
+        }
+        let (model, config) = subject::of(&args.reference, global)?;
+        let architecture = config.architecture.clone();
+        let machine = Machine::find(args, global)?;
+        let shape = ModelShape {
+            extra_layer_params: nelumbo::model::shapes::extra_layer_params(&architecture, &config),
+            config,
+            weights: form(args.weights),
+            kv: match args.cache_type_k {
+                Cache::F16 => KvForm::F16,
+                Cache::F32 => KvForm::F32,
+                Cache::Int8 => KvForm::Int8,
+            },
+            max_binding: machine.bounds.max_binding,
+        };
+        let roofline = match args.bandwidth {
+            Some(gigabytes) => Some(imagined(gigabytes, args.tops)),
+            None => machine.roofline(args, &shape),
+        };
+        Ok(Subject {
+            model,
+            shape: match args.attention {
+                Attention::Gqa => shape,
+                Attention::Mha => as_mha(shape),
+            },
+            adapter: machine.name,
+            roofline,
+            bounds: machine.bounds,
+            memory: machine.memory,
+        })
+    }
+
+    /// Whether it is a software adapter, which nobody's screen waits for.
+    pub fn is_software(&self) -> bool {
+        self.bounds.is_software
+    }
+
+    /// The plan of `users` contexts of `ctx_size` tokens and a prompt of `prompt`.
+    pub fn plan(
+        &self,
+        ctx_size: Option<usize>,
+        users: usize,
+        prompt: usize,
+    ) -> nelumbo::Result<Plan> {
+        let wanted = Wanted {
+            model: self.model.clone(),
+            shape: self.shape.clone(),
+            ctx_size,
+            users,
+            activations: Activations::F32,
+            bounds: self.bounds,
+            memory: self.memory,
+            prompt,
+            roofline: self.roofline.clone(),
+        };
+        wanted.plan()
+    }
+}
+
 /// Prints the plan; ends with 5 where it does not fit and that was asked.
 pub fn plan(args: &PlanArgs, global: &GlobalArgs) -> Result<(), Failure> {
-    if args.cache_type_k != args.cache_type_v {
-        return Err(Failure::Usage(
-            "--cache-type-k and --cache-type-v: keys and values have the same type so far"
-                .to_owned(),
-        ));
-    }
-    let (model, config) = subject::of(&args.reference, global)?;
-    let architecture = config.architecture.clone();
-    let machine = Machine::find(args, global)?;
-    let shape = ModelShape {
-        extra_layer_params: nelumbo::model::shapes::extra_layer_params(&architecture, &config),
-        config,
-        weights: form(args.weights),
-        kv: match args.cache_type_k {
-            Cache::F16 => KvForm::F16,
-            Cache::F32 => KvForm::F32,
-            Cache::Int8 => KvForm::Int8,
-        },
-        max_binding: machine.bounds.max_binding,
-    };
-    let roofline = match args.bandwidth {
-        Some(gigabytes) => Some(imagined(gigabytes, args.tops)),
-        None => machine.roofline(args, &shape),
-    };
-    let wanted = Wanted {
-        model,
-        shape: match args.attention {
-            Attention::Gqa => shape,
-            Attention::Mha => as_mha(shape),
-        },
-        ctx_size: args.ctx_size.map(|n| n as usize),
-        users: args.users as usize,
-        activations: Activations::F32,
-        bounds: machine.bounds,
-        memory: machine.memory,
-        prompt: args.prompt_tokens as usize,
-        roofline,
-    };
-    let plan = wanted.plan()?;
+    let subject = Subject::find(args, global)?;
+    let plan = subject.plan(
+        args.ctx_size.map(|n| n as usize),
+        args.users as usize,
+        args.prompt_tokens as usize,
+    )?;
     print_line(&match args.output {
-        Output::Md => text::table(&plan, machine.name.as_deref()),
+        Output::Md => text::table(&plan, subject.adapter.as_deref()),
         Output::Json => serde_json::to_string(&plan).expect("a plan is plain data"),
     })?;
     match args.check {

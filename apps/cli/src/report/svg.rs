@@ -27,12 +27,12 @@ const COLOURS: [RGBColor; 8] = [
 
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 360;
-const FONT: (&str, u32) = ("sans-serif", 13);
+const FONT: (&str, u32) = ("sans-serif", 16);
 /// What a line of the legend takes, in pixels.
-const LEGEND_LINE: u32 = 18;
+const LEGEND_LINE: u32 = 20;
 /// What a bar takes, and what is left of it for the gap.
-const BAR_LINE: i32 = 34;
-const BAR_GAP: i32 = 20;
+const BAR_LINE: i32 = 40;
+const BAR_GAP: i32 = 22;
 
 /// Points with a name, in order.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ pub fn bars(rows: &[(String, Result<f64, String>)], unit: &str) -> String {
             let top = i as i32 * BAR_LINE + 4;
             let share = value.as_ref().map_or(0.0, |v| v / largest);
             // the value stands to the right of the longest bar, too
-            let right = (share * f64::from(WIDTH as i32 - 130)).round() as i32;
+            let right = (share * f64::from(WIDTH as i32 - 140)).round() as i32;
             let colour = COLOURS[i % COLOURS.len()];
             let bar = Rectangle::new(
                 [(0, top + BAR_GAP - 4), (right.max(1), top + BAR_LINE - 6)],
@@ -117,13 +117,13 @@ pub fn bars(rows: &[(String, Result<f64, String>)], unit: &str) -> String {
                 Ok(value) => format!("{} {unit}", short(*value)),
                 Err(why) => why.clone(),
             };
-            let beside = ink(12, HPos::Left, VPos::Center);
+            let beside = ink(16, HPos::Left, VPos::Center);
             let middle = top + (BAR_GAP + BAR_LINE - 10) / 2;
             plain(root.draw(&bar));
             plain(root.draw(&Text::new(
                 name.clone(),
                 (0, top),
-                ink(13, HPos::Left, VPos::Top),
+                ink(16, HPos::Left, VPos::Top),
             )));
             plain(root.draw(&Text::new(shown, (right + 8, middle), beside)));
         }
@@ -170,15 +170,15 @@ fn draw(x: Axis, y: Axis, series: &[Series], mark: Mark) -> String {
         let mut chart = ChartBuilder::on(&area)
             .margin(6)
             .margin_right(16)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
+            .x_label_area_size(46)
+            .y_label_area_size(72)
             .build_cartesian_2d(keyed(&x, xs), keyed(&y, ys))
             .expect("ranges are not empty");
         let done = chart
             .configure_mesh()
             .x_desc(x.label)
             .y_desc(y.label)
-            .axis_desc_style(ink(13, HPos::Center, VPos::Top))
+            .axis_desc_style(ink(16, HPos::Center, VPos::Top))
             .label_style(FONT.into_font().color(&INK))
             .x_label_formatter(&|v| tick_label(&x, *v))
             .y_label_formatter(&|v| tick_label(&y, *v))
@@ -194,16 +194,19 @@ fn draw(x: Axis, y: Axis, series: &[Series], mark: Mark) -> String {
         }
         for (i, points) in placed.iter().enumerate() {
             let colour = COLOURS[i % COLOURS.len()];
+            // what lies beneath is broader, so that equal series can both be seen
+            let broader = (placed.len() - 1 - i).min(4) as u32;
             let dot = |size: u32, style: ShapeStyle| {
                 points.iter().map(move |&p| Circle::new(p, size, style))
             };
             let drawn = match mark {
-                Mark::Point { .. } => chart.draw_series(dot(2, colour.mix(0.55).filled())),
+                Mark::Point { .. } => chart.draw_series(dot(2 + broader, colour.mix(0.6).filled())),
                 Mark::Line => {
-                    let line = PathElement::new(points.clone(), colour.stroke_width(2));
+                    let line =
+                        PathElement::new(points.clone(), colour.stroke_width(2 + 3 * broader));
                     plain(chart.draw_series([line]).map(|_| ()));
                     // few points are shown as such
-                    let size = if points.len() <= 64 { 2 } else { 0 };
+                    let size = if points.len() <= 64 { 3 + broader } else { 0 };
                     chart.draw_series(dot(size, colour.filled()))
                 }
             };
@@ -222,7 +225,7 @@ fn draw_legend(area: &DrawingArea<SVGBackend, Shift>, series: &[Series]) {
         let name = Text::new(
             series.name.clone(),
             (100, y),
-            ink(13, HPos::Left, VPos::Center),
+            ink(16, HPos::Left, VPos::Center),
         );
         plain(area.draw(&name));
     }

@@ -136,6 +136,8 @@ impl World {
             .env("NO_PROXY", "*")
             // so that what a test compares does not depend on what a busy machine measured
             .env("NELUMBO_AUTOTUNE", "off")
+            // nor does each small world prove anew that the kernels are right
+            .env("NELUMBO_SELF_CHECK", "off")
             // what a driver has compiled is nothing of this world; by itself it would begin anew in each
             .env("MESA_SHADER_CACHE_DIR", env!("CARGO_TARGET_TMPDIR"))
             .stdin(Stdio::null())

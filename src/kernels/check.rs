@@ -1,0 +1,242 @@
+//! The cases that tell whether an adapter computes a model's kernels right: the model's own columns,
+//! heads and dims, with few rows and tokens, so that they take a second or two.
+//!
+//! Unlike a kernel's own `cases`, which go through every variant, these are of the variants that a
+//! model of that shape dispatches, and of no others.
+
+use super::attention::AttentionShape;
+use super::attention_cases::{self, Mode};
+use super::attention_output::Output;
+use super::case::{Case, Data};
+use super::matmul_output::Kind;
+use super::{Tuning, argmax, attention_merge_cases, embedding, gather_rows, halve, matmul_cases};
+use super::{matmul_coop_cases, pack, penalties, rope, sample};
+use crate::gpu::Coop;
+use crate::kv::KvFormat;
+use crate::quant::{Format, GROUP};
+
+/// Key heads at most: what is wrong with many is wrong with three.
+const MOST_KV_HEADS: usize = 3;
+/// Rows of logits are no longer.
+const MOST_VOCAB: usize = 1 << 17;
+/// Tokens of a step, for each tile of a matmul: one and a ragged rest of eight among them.
+const TOKENS: [usize; 4] = [1, 2, 3, 9];
+
+/// What the kernels of a model depend on.
+#[derive(Clone, Copy)]
+pub struct CheckShape {
+    /// How weights are packed.
+    pub format: &'static Format,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
+    /// How kernels divide their work.
+    pub tuning: Tuning,
+    /// What multiplies long steps, in the fast mode.
+    pub coop: Option<Coop>,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width between gate and down.
+    pub intermediate: usize,
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key and value heads.
+    pub num_kv_heads: usize,
+    /// Dims of a head.
+    pub head_dim: usize,
+    /// Logits of a row.
+    pub vocab: usize,
+    /// The cache of a layer is in several pieces.
+    pub several_slabs: bool,
+    /// Several rows of logits may be asked for in a step.
+    pub many_rows: bool,
+}
+
+impl CheckShape {
+    /// Everything in words: what the result of the cases depends on, beside the adapter.
+    pub fn describe(&self) -> String {
+        let coop = self.coop.map_or(0, |coop| coop.size);
+        format!(
+            "{} kv={} {} coop={coop} hidden={} intermediate={} heads={}/{}x{} vocab={} slabs={} rows={}",
+            self.format.name,
+            self.kv_format.name(),
+            self.tuning.describe(),
+            self.hidden,
+            self.intermediate,
+            self.num_heads,
+            self.num_kv_heads,
+            self.head_dim,
+            self.vocab,
+            self.several_slabs,
+            self.many_rows,
+        )
+    }
+
+    /// The cases, those first that others build on.
+    pub fn cases(&self) -> Vec<Case> {
+        let mut all = self.merges();
+        all.extend(self.matmuls());
+        all.extend(self.attention());
+        all.extend(self.beside());
+        if let Some(coop) = self.coop {
+            all.extend(self.coop(coop));
+        }
+        all
+    }
+
+    /// Heads of a case of queries, keys and values: some of each.
+    fn qkv_heads(&self) -> (usize, usize, usize) {
+        let kv_heads = self.num_kv_heads.min(2);
+        (self.num_heads.min(3), kv_heads, self.head_dim)
+    }
+
+    /// Rows and columns of each matrix of a layer, and of the head, with what becomes of the result.
+    fn matrices(&self) -> [(Kind, usize, usize); 5] {
+        let qkv = match self.several_slabs {
+            false => Kind::Qkv(self.kv_format),
+            true => Kind::Store { norm: true },
+        };
+        [
+            (qkv, 70, self.hidden),
+            (Kind::Residual, 36, self.num_heads * self.head_dim),
+            (Kind::Gated, 72, self.hidden),
+            (Kind::Residual, 68, self.intermediate),
+            (Kind::Store { norm: true }, 70, self.hidden),
+        ]
+    }
+
+    fn matmuls(&self) -> Vec<Case> {
+        let mut all = Vec::new();
+        for (i, (kind, rows, columns)) in self.matrices().into_iter().enumerate() {
+            let is_head = i == 4;
+            for tokens in TOKENS {
+                if is_head && tokens > 1 && !self.many_rows {
+                    continue;
+                }
+                let shape = (tokens, rows, columns);
+                let seed = (10 * i + tokens) as u64;
+                let (format, tuning) = (self.format, self.tuning);
+                let heads = self.qkv_heads();
+                all.push(matmul_cases::case_of(
+                    format, tuning, kind, shape, heads, seed,
+                ));
+            }
+        }
+        all
+    }
+
+    /// The ratio of query to key heads and the dims of the model, and not all of its heads.
+    fn heads(&self) -> AttentionShape {
+        let kv_heads = self.num_kv_heads.min(MOST_KV_HEADS);
+        let group = self.num_heads / self.num_kv_heads;
+        attention_cases::shape(group * kv_heads, kv_heads, self.head_dim)
+    }
+
+    fn mode(&self, coop: Option<Coop>, partial_slots: usize) -> Mode {
+        Mode {
+            tuning: self.tuning,
+            coop,
+            output: Output::of(&self.heads()),
+            partial_slots,
+        }
+    }
+
+    /// Pages of a slab in the cases.
+    fn slab_pages(&self) -> usize {
+        if self.several_slabs { 48 } else { 160 }
+    }
+
+    /// Single tokens at the ends of pages and splits, and chunks across them; folded in place, which a
+    /// context in several slabs never is, and by partial results.
+    fn attention(&self) -> Vec<Case> {
+        let single = [(0, 1), (15, 1), (16, 1), (255, 1), (256, 1), (599, 1)];
+        let chunks = [(0, 17), (239, 17), (250, 9), (511, 2)];
+        // those of one split
+        let in_place = match self.several_slabs {
+            true => [&single[..4], &chunks[..2]],
+            false => [&single[..], &chunks],
+        };
+        let mut all = Vec::new();
+        for (seed, sequences) in [single.as_slice(), &chunks].into_iter().enumerate() {
+            for (slots, sequences) in [(0, in_place[seed]), (24, sequences)] {
+                let mode = self.mode(None, slots);
+                let (shape, pages) = (self.heads(), self.slab_pages());
+                let seed = seed as u64;
+                let (format, case) = (self.kv_format, attention_cases::case);
+                all.push(case(seed, shape, format, pages, sequences, mode));
+            }
+        }
+        all
+    }
+
+    fn merges(&self) -> Vec<Case> {
+        let heads = self.heads();
+        let mode = self.mode(None, 0);
+        let (count, dim) = (heads.num_heads, heads.head_dim);
+        vec![attention_merge_cases::merge_case(1, 3, count, dim, 5, mode)]
+    }
+
+    /// What stands before, between and after the matrices.
+    fn beside(&self) -> Vec<Case> {
+        let (tuning, vocab) = (self.tuning, self.vocab.min(MOST_VOCAB));
+        let mut all = vec![embedding::case(
+            self.format,
+            tuning,
+            (9, 70, self.hidden, 64),
+            1,
+        )];
+        if !self.head_dim.is_multiple_of(GROUP) {
+            all.push(pack::case(tuning, (3, self.num_heads * self.head_dim), 1));
+        }
+        if self.several_slabs {
+            let AttentionShape {
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                ..
+            } = self.heads();
+            let shape = (17, num_heads, num_kv_heads, head_dim);
+            all.push(rope::case(1, self.kv_format, shape));
+        }
+        all.extend(gather_rows::cases());
+        // the best of each row is somewhere else
+        let logits = Data::new(1).normal(12 * vocab);
+        all.push(argmax::case(format!("12x{vocab}"), 12, &logits));
+        let rows: Vec<sample::Row> = sample::settings().into_iter().step_by(3).collect();
+        let logits = Data::new(2).normal(rows.len() * vocab);
+        let logits = logits.iter().map(|l| l * 3.0).collect();
+        all.push(sample::case(vocab.to_string(), logits, rows));
+        all.extend(penalties::cases());
+        all
+    }
+
+    fn coop(&self, coop: Coop) -> Vec<Case> {
+        let lanes = self.tuning.lanes;
+        let mut all = Vec::new();
+        for (i, (kind, rows, columns)) in self.matrices().into_iter().take(4).enumerate() {
+            let seed = 50 + i as u64;
+            all.push(halve::case(lanes, kind.has_norm(), (5, columns), seed));
+            // halves have the norm in them
+            let kind = match kind {
+                Kind::Store { .. } => Kind::Store { norm: false },
+                other => other,
+            };
+            let shape = (65, rows, columns);
+            let heads = self.qkv_heads();
+            all.push(matmul_coop_cases::case_of(
+                self.format,
+                coop,
+                kind,
+                shape,
+                heads,
+                seed,
+            ));
+        }
+        let slots = if self.several_slabs { 256 } else { 0 };
+        let mode = self.mode(Some(coop), slots);
+        let sequences = [(0, 33), (250, 9), (511, 2)];
+        let (shape, pages) = (self.heads(), self.slab_pages());
+        let case = attention_cases::case;
+        all.push(case(3, shape, self.kv_format, pages, &sequences, mode));
+        all
+    }
+}

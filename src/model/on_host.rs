@@ -1,0 +1,45 @@
+//! A model as far as it takes no device: its shape, its text side, and the reference on the CPU.
+
+use super::reference::Reference;
+use super::tensors::{Names, TensorMap};
+use super::{Config, Texts, family};
+use crate::error::Result;
+use crate::formats::{self, ModelFiles};
+use crate::quant::Format;
+use std::path::Path;
+
+/// A model's files, opened.
+pub struct OnHost {
+    /// Its shape.
+    pub config: Config,
+    /// Its text side.
+    pub texts: Texts,
+    names: Names,
+    files: ModelFiles,
+}
+
+impl OnHost {
+    /// Opens the model at `path`: a GGUF file or a Hugging Face directory.
+    ///
+    /// # Errors
+    /// Names the file and the field.
+    pub fn open(path: &Path) -> Result<OnHost> {
+        let files = formats::open(path)?;
+        let family = family(&files)?;
+        Ok(OnHost {
+            config: (family.config)(&files)?,
+            texts: Texts::load(&files)?,
+            names: (family.names)(&files),
+            files,
+        })
+    }
+
+    /// The forward pass in f64 over weights that are rounded as `format` does; they take four bytes each.
+    ///
+    /// # Errors
+    /// What reading reports.
+    pub fn reference(&self, format: &Format) -> Result<Reference> {
+        let map = TensorMap::new(&self.config, &self.names, self.files.checkpoint())?;
+        Reference::load(&self.config, &map, format)
+    }
+}
