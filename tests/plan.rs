@@ -96,7 +96,10 @@ fn small_models_take_what_was_planned_in_every_format() {
     for (gpu, bindings) in [(whole, "whole"), (narrow.expect("as above"), "narrow")] {
         for (name, config) in [("tiny", &tiny), ("ragged", &ragged), ("wide", &wide)] {
             for (&weights, kv_format) in FORMATS.iter().zip(KvFormat::ALL) {
-                for (ctx_size, max_running) in [(None, 1), (Some(100), 5), (Some(2000), 16)] {
+                for (ctx_size, max_running) in [(Some(100), 5), (None, 16)] {
+                    if bindings == "narrow" && name == "tiny" {
+                        continue; // nothing of it is over a binding
+                    }
                     let options = LoadOptions {
                         weights,
                         kv_format,
@@ -162,12 +165,13 @@ fn a_roofline_is_measured_once_and_kept() {
         open: gpu.options().clone(),
         ..LoadOptions::default()
     };
-    // every look at this clock finds a millisecond gone: nothing of the machine is in the result
+    // every look at this clock finds as much gone as is measured at once: nothing of the machine is in
+    // the result
     let mut time = 0.0;
     let mut looks = 0;
     let mut clock = || {
         looks += 1;
-        time += 1e-3;
+        time += 0.01;
         time
     };
     assert_eq!(Peaks::kept(&gpu), None);

@@ -1,4 +1,4 @@
-use super::super::roofline::Roofline;
+use super::super::roofline::KvForm;
 use super::super::shapes::BuiltIn;
 use super::*;
 use crate::kernels::peaks::Peaks;
