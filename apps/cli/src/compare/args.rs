@@ -142,6 +142,7 @@ impl CompareArgs {
             strict_weights: false,
             activations: self.activations,
             numerics: self.numerics,
+            self_check: Switch::Off, // what is wrong is to be seen
             autotune: self.autotune,
             cache_type_k: self.cache_type_k,
             cache_type_v: self.cache_type_v,
