@@ -142,6 +142,7 @@ impl CompareArgs {
             strict_weights: false,
             activations: self.activations,
             numerics: self.numerics,
+            self_check: Switch::Off, // what is wrong is to be seen
             autotune: self.autotune,
             self_check: Switch::Off, // what is wrong is to be seen
             cache_type_k: self.cache_type_k,
