@@ -81,8 +81,9 @@ fn what_is_written_is_read_back_and_sizes_are_kept() {
     assert_eq!(after[..4], [0, 7, 8, 0]);
     assert_eq!(gpu.download_words(&part, &[1..2, 2..4]).unwrap(), [7, 8, 0]);
     gpu.zero([&part]).unwrap();
-    assert_eq!(gpu.words_of(&part, &[0..64]).unwrap()[..], [0; 64]);
-    assert_eq!(gpu.words_of(&whole, &[1..3]).unwrap()[..], [7, 8]);
+    let seen = |tensor, range| gpu.words_of(tensor, std::slice::from_ref(&range)).unwrap();
+    assert_eq!(seen(&part, 0..64)[..], [0; 64]);
+    assert_eq!(seen(&whole, 1..3)[..], [7, 8]);
     let error = gpu.tensor("t", DType::U32, &[1 << 40]).err().unwrap();
     assert!(matches!(error, Error::DoesNotFit { .. }), "{error}");
 }
@@ -143,9 +144,9 @@ fn several() -> Vec<Request> {
         );
         let shared = [0, 32, 33, 80][i as usize % 4];
         let sampling = Sampling {
-            temperature: if i % 2 == 0 { 0.0 } else { 1.0 },
+            temperature: if i.is_multiple_of(2) { 0.0 } else { 1.0 },
             top_k: 40,
-            frequency_penalty: if i % 3 == 0 { 0.3 } else { 0.0 },
+            frequency_penalty: if i.is_multiple_of(3) { 0.3 } else { 0.0 },
             seed: i,
             ..Sampling::default()
         };

@@ -20,8 +20,12 @@ use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Tokens of a step when nothing is asked for where twins compute: nothing ends a step before its time.
-const HOST_BATCHED_TOKENS: usize = 16;
+/// Tokens of a step when nothing is asked for where twins compute: so many that unpacking a weight is
+/// the smaller part, ...
+const HOST_BATCHED_TOKENS: std::ops::RangeInclusive<usize> = 4..=16;
+/// ... and no more operations than two cores do in about two seconds: nothing ends a step before its
+/// time.
+const HOST_STEP_OPERATIONS: usize = 20_000_000_000;
 
 /// Everything about a model on a device that can be chosen.
 #[derive(Clone)]
@@ -225,6 +229,13 @@ fn weights_bytes(config: &Config, map: &TensorMap, options: &LoadOptions) -> u64
     map.packed_bytes(options.weights) + norms as u64 * 4
 }
 
+/// Tokens of a step on the host.
+fn host_batch(config: &Config) -> usize {
+    let of_token = 2 * config.num_layers * config.layer_params();
+    let (least, most) = HOST_BATCHED_TOKENS.into_inner();
+    (HOST_STEP_OPERATIONS / of_token.max(1)).clamp(least, most)
+}
+
 /// What the options mean for this model, which has `weights` bytes of them, on this adapter.
 fn sizes(
     gpu: &Gpu,
@@ -235,7 +246,7 @@ fn sizes(
 ) -> Result<DecoderOptions> {
     let bounds = Bounds::of(gpu);
     let coop = options.numerics.coop(gpu, &tuned.tuning)?;
-    let of_host = gpu.is_host().then_some(HOST_BATCHED_TOKENS);
+    let of_host = gpu.is_host().then(|| host_batch(config));
     let options = &LoadOptions {
         batch_size: options.batch_size.or(of_host),
         ..options.clone()
@@ -302,5 +313,29 @@ fn tell_context(config: &Config, wish: &Wish, found: PoolSize) {
             whole * PAGE_SIZE,
             wish.sequences
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::synthetic;
+
+    #[test]
+    fn steps_on_the_host_take_seconds_at_most() {
+        let of = |num_layers, hidden_size, intermediate_size| {
+            host_batch(&Config {
+                num_layers,
+                hidden_size,
+                intermediate_size,
+                num_heads: hidden_size / 64,
+                num_kv_heads: hidden_size / 256,
+                head_dim: 64,
+                ..synthetic::tiny()
+            })
+        };
+        assert_eq!(of(30, 576, 1536), 16);
+        assert_eq!(of(16, 2048, 8192), 10);
+        assert_eq!(of(32, 4096, 14336), 4);
     }
 }

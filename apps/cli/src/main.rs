@@ -19,6 +19,7 @@ mod output;
 mod perplexity;
 mod plan;
 mod prompt;
+mod prompt_bar;
 mod quantize;
 mod reading;
 mod report;

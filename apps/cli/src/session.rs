@@ -24,6 +24,7 @@ use crate::generate::{Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
 use crate::output::{Answer, Device, Memory, Numerics, SafeMode, Timings, Tuning, Usage};
+use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
 use crate::stopwatch::Stopwatch;
 
@@ -45,6 +46,7 @@ pub struct Session {
     /// The longest sequence, prompt and answer, in tokens.
     context_limit: usize,
     load_time: Duration,
+    quiet: bool,
 }
 
 /// Loads the model at `path` onto the adapter that the options ask for.
@@ -121,6 +123,7 @@ pub fn open(
         safe_mode,
         context_limit,
         load_time,
+        quiet,
     })
 }
 
@@ -217,7 +220,7 @@ impl Answers for Session {
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
         let encode = || encode(&self.texts, prompt, options);
-        self.generate(&encode, options, piece, stop)
+        self.generate(&encode, options, self.quiet, piece, stop)
     }
 }
 
@@ -231,13 +234,15 @@ impl Session {
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
         let encode = || Ok(self.texts.encode_chat(messages, &date::today())?);
-        self.generate(&encode, options, piece, stop)
+        // a conversation has a sign of life of its own
+        self.generate(&encode, options, true, piece, stop)
     }
 
     fn generate(
         &self,
         encode: &dyn Fn() -> Result<Vec<u32>, Failure>,
         options: &RunOptions,
+        quiet: bool,
         piece: &mut dyn FnMut(&str) -> Result<(), Failure>,
         stop: &AtomicBool,
     ) -> Result<Answer, Failure> {
@@ -258,7 +263,16 @@ impl Session {
         };
         let (tokenise, _) = stopwatch.read();
         let handle = self.engine.submit(request)?.tokenised_in(tokenise);
-        let mut stream = Events(handle);
+        let before = self.engine.stats();
+        let mut stream = Events {
+            handle,
+            bar: PromptBar::new(prompt_token_ids.len(), quiet),
+            done: &|| {
+                let now = self.engine.stats();
+                now.computed_tokens + now.cached_tokens
+                    - (before.computed_tokens + before.cached_tokens)
+            },
+        };
         let vocabulary = Words(&self.texts.tokenizer);
         let generated = follow(
             &mut stream,
@@ -270,7 +284,7 @@ impl Session {
         )?;
         let (prompt_tokens, completion_tokens) =
             (prompt_token_ids.len(), generated.token_ids.len());
-        let stats = stream.0.stats().unwrap_or_default();
+        let stats = stream.handle.stats().unwrap_or_default();
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Ok(Answer {
             usage: Usage {
@@ -332,14 +346,24 @@ impl Vocabulary for Words<'_> {
     }
 }
 
-struct Events(RequestHandle);
+struct Events<'a> {
+    handle: RequestHandle,
+    bar: PromptBar,
+    /// Tokens of the prompt that are done.
+    done: &'a dyn Fn() -> u64,
+}
 
-impl Stream for Events {
+impl Stream for Events<'_> {
     fn next(&mut self) -> Poll<Option<nelumbo::Result<Event>>> {
-        self.0.next_event_within(GLANCE)
+        let next = self.handle.next_event_within(GLANCE);
+        match &next {
+            Poll::Pending => self.bar.at((self.done)()),
+            Poll::Ready(_) => self.bar.end(),
+        }
+        next
     }
 
     fn cancel(&self) {
-        self.0.cancel();
+        self.handle.cancel();
     }
 }

@@ -84,7 +84,6 @@ pub fn compare(args: CompareArgs, global: &GlobalArgs, given: Given) -> Result<(
         load: LoadOptions {
             ctx_size: Some(context(&host, &expected)),
             max_running: SEQUENCES,
-            self_check: false, // what is wrong is to be seen, not worked around
             ..load
         },
         expected: &expected,
