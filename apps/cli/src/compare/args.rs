@@ -143,6 +143,7 @@ impl CompareArgs {
             activations: self.activations,
             numerics: self.numerics,
             autotune: self.autotune,
+            self_check: Switch::Off,
             cache_type_k: self.cache_type_k,
             cache_type_v: self.cache_type_v,
             gpu_memory: self.gpu_memory,

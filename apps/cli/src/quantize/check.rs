@@ -75,6 +75,7 @@ fn score(
         activations: ActivationType::F32,
         numerics: NumericsMode::Canonical,
         autotune: false,
+        self_check: false,
         cache_type: CacheType::F16,
         gpu_memory: None,
     };
