@@ -17,6 +17,7 @@ mod numerics;
 pub mod origin;
 pub mod reference;
 pub mod rope;
+mod rotation;
 mod scratch;
 pub mod step;
 pub mod submits;

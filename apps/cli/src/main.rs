@@ -23,6 +23,7 @@ mod show;
 mod stopwatch;
 mod suggest;
 mod tokenize;
+mod types;
 mod values;
 mod version;
 
