@@ -144,7 +144,6 @@ impl CompareArgs {
             numerics: self.numerics,
             self_check: Switch::Off, // what is wrong is to be seen
             autotune: self.autotune,
-            self_check: Switch::Off,
             cache_type_k: self.cache_type_k,
             cache_type_v: self.cache_type_v,
             gpu_memory: self.gpu_memory,

@@ -76,7 +76,6 @@ fn score(
         numerics: NumericsMode::Canonical,
         self_check: true,
         autotune: false,
-        self_check: false,
         cache_type: CacheType::F16,
         gpu_memory: None,
     };
