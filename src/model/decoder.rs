@@ -15,15 +15,14 @@ use super::numerics::Numerics;
 use super::origin::{Origin, Recipe};
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
-use super::self_check::{self, Safety};
+use super::self_check::Safety;
 use super::step::{Span, Step};
 use super::submits;
 use super::tune::Tuned;
 use super::weights::ModelWeights;
 use crate::error::{Error, Result};
-use crate::gpu::{Coop, Gpu, Interpreter, Recorder, Tensor};
+use crate::gpu::{Coop, Gpu, Recorder, Tensor};
 use crate::kernels::attention_plan::PlanLimits;
-use crate::kernels::check::CheckShape;
 use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
@@ -77,13 +76,13 @@ impl DecoderOptions {
 /// A model on the device, with its KV cache and everything a step needs.
 pub struct Decoder {
     pub(super) config: Config,
-    options: DecoderOptions,
+    pub(super) options: DecoderOptions,
     origin: Arc<Origin>,
     weights: ModelWeights,
     pub(super) kv: KvCache,
     pub(super) scratch: Scratch,
     rope_table: RopeTable,
-    safety: Arc<Safety>,
+    pub(super) safety: Arc<Safety>,
     pub(super) recorder: Recorder,
 }
 
@@ -174,44 +173,6 @@ impl Decoder {
     /// The same, with where they come from.
     pub fn tuned(&self) -> &Tuned {
         &self.options.tuned
-    }
-
-    /// Whether its kernels were checked, and what stands in for those that are wrong.
-    pub fn safety(&self) -> &Safety {
-        &self.safety
-    }
-
-    /// What the check of its kernels depends on.
-    pub fn check_shape(&self) -> CheckShape {
-        let (options, format) = (&self.options, self.weights.embedding.format);
-        let tuning = options.tuned.tuning;
-        CheckShape {
-            coop: options.coop,
-            several_slabs: self.kv.geometry().num_slabs() > 1,
-            many_rows: options.max_running > 1,
-            ..self_check::shape_of(&self.config, format, options.kv_format, tuning)
-        }
-    }
-
-    /// Takes another way to the same numbers.
-    pub(super) fn choose_way(&mut self, tuning: Tuning, coop: Option<Coop>) {
-        let before = self.options.tuned.tuning;
-        assert_eq!(
-            (tuning.activations, tuning.lanes),
-            (before.activations, before.lanes),
-            "numerics stay"
-        );
-        self.options.tuned.tuning = tuning;
-        self.options.coop = coop;
-    }
-
-    /// Runs on the host what `safety` says.
-    pub(super) fn keep_safe(&mut self, safety: Arc<Safety>) {
-        if let Some(replacement) = self_check::replacement(&safety) {
-            self.recorder
-                .interpret(Some(replacement as Box<dyn Interpreter>));
-        }
-        self.safety = safety;
     }
 
     /// Which rules results keep.

@@ -6,6 +6,7 @@
 //! time. A variant that is wrong is replaced: by another way to the same bits, where there is one that
 //! is right, else by its twin on the host, which is slow.
 
+mod secured;
 mod ways;
 
 use super::config::Config;

@@ -3,6 +3,7 @@
 
 mod notes;
 mod report;
+mod text;
 
 use std::ffi::OsString;
 use std::fs;
