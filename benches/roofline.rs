@@ -31,10 +31,10 @@ use std::time::Instant;
 /// Tokens before those that are timed.
 const DEPTHS: [usize; 4] = [0, 512, 1024, 2048];
 /// Steps of one token at each.
-const STEPS: usize = 12;
+const STEPS: usize = 8;
 /// Prompts, from the beginning.
 const PROMPTS: [usize; 2] = [128, 512];
-/// Rounds, of which the median counts.
+/// Runs of each after one to warm up; the median counts.
 const ROUNDS: usize = 3;
 /// Seconds of a single measurement of the adapter.
 const SPAN: f64 = 0.02;
@@ -115,12 +115,11 @@ fn time(arguments: &Arguments, name: &str, decoder: Decoder) -> Result<Vec<Value
         .collect();
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); DEPTHS.len() + PROMPTS.len()];
     let mut trial = engine.trial(room)?;
-    for round in 0..=ROUNDS {
-        trial.rewind(0);
-        for (i, depth) in DEPTHS.into_iter().enumerate() {
-            if trial.len() < depth {
-                trial.feed(&ids[trial.len()..depth])?;
-            }
+    for (i, depth) in DEPTHS.into_iter().enumerate() {
+        if trial.len() < depth {
+            trial.feed(&ids[trial.len()..depth])?;
+        }
+        for round in 0..=ROUNDS {
             let start = clock.now();
             for id in &ids[depth..depth + STEPS] {
                 trial.feed(&[*id])?;
@@ -130,7 +129,9 @@ fn time(arguments: &Arguments, name: &str, decoder: Decoder) -> Result<Vec<Value
             }
             trial.rewind(depth);
         }
-        for (i, tokens) in PROMPTS.into_iter().enumerate() {
+    }
+    for (i, tokens) in PROMPTS.into_iter().enumerate() {
+        for round in 0..=ROUNDS {
             trial.rewind(0);
             let start = clock.now();
             trial.feed(&ids[..tokens])?;
@@ -162,7 +163,7 @@ fn time(arguments: &Arguments, name: &str, decoder: Decoder) -> Result<Vec<Value
     let rows = decodes
         .chain(prompts)
         .zip(seconds)
-        .map(|((test, foretold), mut seconds)| {
+        .map(|((test, foretold), seconds)| {
             let measured = quantile(&seconds, 0.5);
             let off = 100.0 * (foretold / measured - 1.0);
             if !arguments.as_json {

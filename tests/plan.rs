@@ -21,13 +21,12 @@ use std::sync::Arc;
 fn plan(gpu: &Gpu, config: &Config, options: &LoadOptions) -> Plan {
     let wanted = Wanted {
         model: "planned".to_owned(),
-        shape: ModelShape {
-            config: config.clone(),
-            extra_layer_params: 0,
-            weights: WeightForm::from_name(options.weights.name).unwrap(),
-            kv: options.kv_format.into(),
-            max_binding: gpu.max_binding_bytes(),
-        },
+        shape: ModelShape::new(
+            config.clone(),
+            WeightForm::from_name(options.weights.name).unwrap(),
+            options.kv_format.into(),
+            gpu.max_binding_bytes(),
+        ),
         ctx_size: options.ctx_size,
         users: options.max_running,
         activations: options.activations.unwrap_or(Activations::F32),
@@ -96,7 +95,10 @@ fn small_models_take_what_was_planned_in_every_format() {
     for (gpu, bindings) in [(whole, "whole"), (narrow.expect("as above"), "narrow")] {
         for (name, config) in [("tiny", &tiny), ("ragged", &ragged), ("wide", &wide)] {
             for (&weights, kv_format) in FORMATS.iter().zip(KvFormat::ALL) {
-                for (ctx_size, max_running) in [(None, 1), (Some(100), 5), (Some(2000), 16)] {
+                for (ctx_size, max_running) in [(Some(100), 5), (None, 16)] {
+                    if bindings == "narrow" && name == "tiny" {
+                        continue; // nothing of it is over a binding
+                    }
                     let options = LoadOptions {
                         weights,
                         kv_format,
@@ -162,12 +164,13 @@ fn a_roofline_is_measured_once_and_kept() {
         open: gpu.options().clone(),
         ..LoadOptions::default()
     };
-    // every look at this clock finds a millisecond gone: nothing of the machine is in the result
+    // every look at this clock finds as much gone as is measured at once: nothing of the machine is in
+    // the result
     let mut time = 0.0;
     let mut looks = 0;
     let mut clock = || {
         looks += 1;
-        time += 1e-3;
+        time += 0.01;
         time
     };
     assert_eq!(Peaks::kept(&gpu), None);
@@ -181,13 +184,9 @@ fn a_roofline_is_measured_once_and_kept() {
     assert_eq!(Peaks::kept(&gpu), Some(measured.peaks));
     let mut stopped = || panic!("it is there already");
     let again = Roofline::kept_or_measured(&gpu, &config, &options, &mut stopped).unwrap();
-    let shape = ModelShape {
-        config: config.clone(),
-        extra_layer_params: 0,
-        weights: WeightForm::Q8,
-        kv: options.kv_format.into(),
-        max_binding: gpu.max_binding_bytes(),
-    };
+    let kv = options.kv_format.into();
+    let max_binding = gpu.max_binding_bytes();
+    let shape = ModelShape::new(config.clone(), WeightForm::Q8, kv, max_binding);
     for step in [StepShape::decode(700), StepShape::chunk(3, 40, true)] {
         let seconds = again.step_seconds(&shape, &step);
         assert!(seconds > 0.0 && seconds.is_finite());

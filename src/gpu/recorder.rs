@@ -281,29 +281,24 @@ impl Recorder {
         }
     }
 
-    /// Ends the pass that a dispatch has to itself, and where it must, the submit.
+    /// Ends the pass that a dispatch has to itself; where there are no timestamps, submits and waits on its
+    /// account, and where there is no room for more of them, submits.
     fn end_profiled(&mut self) {
-        let (alone, full) = match &self.profiler {
-            Some(profiler) => (profiler.alone(), profiler.is_full()),
-            None => (false, false),
+        let Some(profiler) = &self.profiler else {
+            return;
         };
-        if alone {
-            self.run_alone();
-        } else if full {
+        if profiler.alone() {
+            let start = Instant::now();
+            let done = self.submit().and_then(|()| self.gpu.wait());
+            if let Some(profiler) = &mut self.profiler {
+                profiler.add(start);
+            }
+            self.failed = done.err();
+        } else if profiler.is_full() {
             self.failed = self.submit().err();
         } else if let Some((_, pass)) = &mut self.open {
             *pass = None;
         }
-    }
-
-    /// Submits what is recorded and waits for it, on the account of the last dispatch.
-    fn run_alone(&mut self) {
-        let start = Instant::now();
-        let done = self.submit().and_then(|()| self.gpu.wait());
-        if let Some(profiler) = &mut self.profiler {
-            profiler.add(start);
-        }
-        self.failed = done.err();
     }
 
     /// The variants recorded since the recorder was made.

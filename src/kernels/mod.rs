@@ -19,6 +19,7 @@ pub mod case;
 mod case_weights;
 pub mod check;
 pub mod embedding;
+mod expect;
 pub mod gather_rows;
 pub mod halve;
 pub mod matmul;

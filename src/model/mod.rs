@@ -21,6 +21,7 @@ pub mod reference;
 pub mod roofline;
 mod room;
 pub mod rope;
+mod rotation;
 mod scratch;
 pub mod self_check;
 pub mod shapes;

@@ -4,16 +4,18 @@
 //! What is planned is what loading allocates, by the same arithmetic: packed weights, whole pages for
 //! every user at the full context, activations, and what results are read back from.
 
+mod told;
+
 use super::budget::{PoolSize, largest};
 use super::decoder::DecoderOptions;
-use super::roofline::{KvForm, ModelShape, Roofline, StepShape, WeightForm};
+use super::roofline::{ModelShape, Roofline, StepShape, WeightForm};
 use super::room::{Bounds, MAX_CONTEXT, MOST_RUNNING};
 use super::tune::{Source, Tuned};
 use super::{LoadOptions, shapes};
 use crate::error::Result;
 use crate::kernels::{Activations, Tuning};
 use crate::kv::{MAX_PAGES, PAGE_SIZE, SPLIT_PAGES, pages_for};
-use serde::Serialize;
+pub use told::{ByFormat, Plan, Speed};
 
 /// More users are not looked for.
 const MOST_USERS: usize = 1 << 16;
@@ -63,111 +65,6 @@ pub struct Wanted {
     pub roofline: Option<Roofline>,
 }
 
-/// What came of it, by the names of `nelumbo plan -o json`. Bytes are bytes, speeds tokens a second.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
-    /// What the model is called.
-    pub model: String,
-    /// As its files call it.
-    pub architecture: String,
-    /// Whether such a model can be run here, not only planned with.
-    pub runs_here: bool,
-    /// All parameters.
-    pub params: u64,
-    /// `mha` where every query head has keys of its own, else `gqa`.
-    pub attention: &'static str,
-    /// Tokens of each user's context.
-    pub ctx_size: usize,
-    /// Tokens that the model was made for.
-    pub trained_ctx_size: usize,
-    /// Users at a time.
-    pub users: usize,
-    /// `f32`, `f16`, `q8` or `int8`.
-    pub weights_format: &'static str,
-    /// Weights as they are kept, scales and padding included.
-    pub weight_bytes: u64,
-    /// Scales among them.
-    pub weight_scale_bytes: u64,
-    /// The same for every format.
-    pub weight_bytes_by_format: ByFormat<u64>,
-    /// Scales among those.
-    pub weight_scale_bytes_by_format: ByFormat<u64>,
-    /// `f32`, `f16` or `int8`.
-    pub kv_dtype: &'static str,
-    /// Keys and values of a token, over all layers.
-    pub kv_bytes_per_token: u64,
-    /// Of exactly `ctx_size` tokens.
-    pub kv_bytes_per_user: u64,
-    /// Of exactly `ctx_size` tokens of every user.
-    pub kv_bytes: u64,
-    /// Pages of 16 tokens that hold them.
-    pub pages: u64,
-    /// Bytes of a page, over all layers.
-    pub page_bytes: u64,
-    /// Bytes of all pages: what the cache takes.
-    pub pages_bytes: u64,
-    /// Activations and metadata.
-    pub scratch_bytes: u64,
-    /// Parameters, and what results are read back from.
-    pub other_bytes: u64,
-    /// Weights, pages, scratch and other.
-    pub total_bytes: u64,
-    /// The largest window of a buffer that a kernel binds.
-    pub binding_bytes: u64,
-    /// Pieces that a layer's keys, or values, are in.
-    pub kv_slabs_per_layer: Option<usize>,
-    /// Pieces of the matrix that has most.
-    pub weight_shards: usize,
-    /// Bytes for everything; `None` where nobody tells.
-    pub memory_bytes: Option<u64>,
-    /// `given`, `adapter` or `host`.
-    pub memory_source: Option<&'static str>,
-    /// Whether all of it fits; `None` where nobody tells how much there is.
-    pub fits: Option<bool>,
-    /// Why, in a sentence.
-    pub reason: String,
-    /// The longest context for these users, in tokens; 0 where none fits.
-    pub max_ctx_size: Option<usize>,
-    /// The most users with this context; 0 where not even one fits.
-    pub max_users: Option<usize>,
-    /// What bounds the speed, where something is known of the adapter.
-    #[serde(flatten)]
-    pub speed: Speed,
-}
-
-/// A value for every format of weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ByFormat<T> {
-    /// 4 bytes a weight.
-    pub f32: T,
-    /// 2 bytes a weight.
-    pub f16: T,
-    /// 1 byte a weight, a scale for 32.
-    pub q8: T,
-    /// 1 byte a weight, a scale a row.
-    pub int8: T,
-}
-
-/// Tokens a second and seconds; `None` where nothing, or not enough, is known of the adapter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Speed {
-    /// Bytes a second that are read from memory.
-    pub bandwidth_bytes_s: Option<f64>,
-    /// Tokens a second of one user after `prompt_tokens`, were weights and cache read at that rate and
-    /// nothing else done: no kernel is faster.
-    pub decode_tok_s_bound: Option<f64>,
-    /// The same as kernels here should do it.
-    pub decode_tok_s: Option<f64>,
-    /// Of one user at the end of the context.
-    pub decode_tok_s_full: Option<f64>,
-    /// Of all users together, each at the end of the context.
-    pub decode_tok_s_all: Option<f64>,
-    /// Seconds from a prompt to its first token.
-    pub ttft_s: Option<f64>,
-    /// Tokens of that prompt.
-    pub prompt_tokens: usize,
-}
-
 impl Wanted {
     /// Counts it.
     ///
@@ -194,7 +91,7 @@ impl Wanted {
                 && shape.weights.format().is_some()
                 && shape.kv.format().is_some(),
             params: shape.params(),
-            attention: match c.num_kv_heads == c.num_heads {
+            attention: match shape.cached_kv_heads == c.num_heads {
                 true => "mha",
                 false => "gqa",
             },
@@ -204,8 +101,10 @@ impl Wanted {
             weights_format: shape.weights.name(),
             weight_bytes: weights.all,
             weight_scale_bytes: weights.scales,
-            weight_bytes_by_format: by_format(|form| shape.weight_bytes_as(form).all),
-            weight_scale_bytes_by_format: by_format(|form| shape.weight_bytes_as(form).scales),
+            weight_bytes_by_format: ByFormat::from_fn(|form| shape.weight_bytes_as(form).all),
+            weight_scale_bytes_by_format: ByFormat::from_fn(|form| {
+                shape.weight_bytes_as(form).scales
+            }),
             kv_dtype: shape.kv.name(),
             kv_bytes_per_token: shape.kv_bytes_per_token(),
             kv_bytes_per_user,
@@ -424,37 +323,11 @@ struct Verdict {
     max_users: Option<usize>,
 }
 
-fn by_format<T>(of: impl Fn(WeightForm) -> T) -> ByFormat<T> {
-    ByFormat {
-        f32: of(WeightForm::F32),
-        f16: of(WeightForm::F16),
-        q8: of(WeightForm::Q8),
-        int8: of(WeightForm::Int8),
-    }
-}
-
 /// `12.3 GB`, or MB where that is less than one.
 fn gigabytes(bytes: u64) -> String {
     match bytes {
         0..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
         _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
-}
-
-/// A model whose every query head has keys of its own, as if nobody had thought of sharing them.
-pub fn as_mha(shape: ModelShape) -> ModelShape {
-    let config = super::Config {
-        num_kv_heads: shape.config.num_heads,
-        ..shape.config
-    };
-    ModelShape { config, ..shape }
-}
-
-/// The form of a cache that `name` means, the two spellings of 8 bits alike.
-pub fn kv_form(name: &str) -> Option<KvForm> {
-    match name {
-        "q8" => Some(KvForm::Int8),
-        name => KvForm::from_name(name),
     }
 }
 

@@ -213,19 +213,7 @@ mod tests {
 
     fn shape(name: &str) -> ModelShape {
         let built_in = BuiltIn::find(name).unwrap_or_else(|| panic!("{name}"));
-        let config = built_in.config();
-        ModelShape {
-            extra_layer_params: extra_layer_params(built_in.architecture, &config),
-            config,
-            weights: WeightForm::Q8,
-            kv: KvForm::F16,
-            max_binding: 128 << 20,
-        }
-    }
-
-    fn as_mha(mut shape: ModelShape) -> ModelShape {
-        shape.config.num_kv_heads = shape.config.num_heads;
-        shape
+        ModelShape::new(built_in.config(), WeightForm::Q8, KvForm::F16, 128 << 20)
     }
 
     #[test]
@@ -248,13 +236,13 @@ mod tests {
     fn keys_and_values_take_to_the_byte_what_they_are_known_to() {
         let kv = |shape: ModelShape, tokens| shape.kv_bytes(tokens, 1);
         let (b8, b70, b405) = ("llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b");
-        assert_eq!(kv(as_mha(shape(b405)), 131_072), 1_082_331_758_592);
+        assert_eq!(kv(shape(b405).as_mha(), 131_072), 1_082_331_758_592);
         assert_eq!(kv(shape(b405), 131_072), 67_645_734_912);
-        assert_eq!(kv(as_mha(shape(b8)), 131_072), 68_719_476_736);
+        assert_eq!(kv(shape(b8).as_mha(), 131_072), 68_719_476_736);
         assert_eq!(kv(shape(b8), 131_072), 17_179_869_184);
         assert_eq!(kv(shape(b70), 131_072), 42_949_672_960);
         assert_eq!(kv(shape(b405), 128_000), 66_060_288_000);
-        assert_eq!(as_mha(shape(b405)).kv_bytes_per_token(), 8_257_536);
+        assert_eq!(shape(b405).as_mha().kv_bytes_per_token(), 8_257_536);
         assert_eq!(shape(b405).kv_bytes_per_token(), 516_096);
         // twice that as f32, half of it as int8 without its scales
         let mut other = shape(b405);

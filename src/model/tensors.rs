@@ -5,6 +5,7 @@
 //! holds a whole tensor.
 
 use super::config::Config;
+use super::rotation::pairs_from_halves;
 use crate::error::{Error, Result};
 use crate::formats::checkpoint::{Checkpoint, TensorInfo};
 use crate::formats::encoding::count_non_finite;
@@ -144,42 +145,6 @@ impl<'a> NonFinite<'a> {
         match self.0.iter_mut().find(|(known, _)| known.name == info.name) {
             Some((_, sum)) => *sum += count,
             None => self.0.push((info, count)),
-        }
-    }
-}
-
-/// Rows of whole heads from halves to adjacent pairs: row `2 i + s` is stored as row `s * D/2 + i`.
-pub(super) fn pairs_from_halves(
-    values: &[f32],
-    columns: usize,
-    head_dim: usize,
-    out: &mut Vec<f32>,
-) {
-    out.clear();
-    for head in values.chunks(head_dim * columns) {
-        for i in 0..head_dim / 2 {
-            for side in 0..2 {
-                let row = side * head_dim / 2 + i;
-                out.extend_from_slice(&head[row * columns..(row + 1) * columns]);
-            }
-        }
-    }
-}
-
-/// The way back: row `s * D/2 + i` is stored as row `2 i + s`.
-pub(super) fn halves_from_pairs(
-    values: &[f32],
-    columns: usize,
-    head_dim: usize,
-    out: &mut Vec<f32>,
-) {
-    out.clear();
-    for head in values.chunks(head_dim * columns) {
-        for side in 0..2 {
-            for i in 0..head_dim / 2 {
-                let row = 2 * i + side;
-                out.extend_from_slice(&head[row * columns..(row + 1) * columns]);
-            }
         }
     }
 }
@@ -397,26 +362,5 @@ fn warn_of_unused(checkpoint: &Checkpoint, names: &Names, used: &[String]) {
             checkpoint.path().display(),
             unused.len()
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{halves_from_pairs, pairs_from_halves};
-
-    #[test]
-    fn halves_become_pairs() {
-        // two heads of 4 rows, 1 column: stored (0a 1a 0b 1b), wanted (0a 0b 1a 1b)
-        let mut out = Vec::new();
-        pairs_from_halves(
-            &[0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0],
-            1,
-            4,
-            &mut out,
-        );
-        assert_eq!(out, [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 13.0]);
-        let mut back = Vec::new();
-        halves_from_pairs(&out, 1, 4, &mut back);
-        assert_eq!(back, [0.0, 2.0, 1.0, 3.0, 10.0, 12.0, 11.0, 13.0]);
     }
 }

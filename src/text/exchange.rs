@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 /// cases, marks, digits, endings, blanks, breaks, and what programs and chats hold.
 const PROBES: &[&str] = &[
     "Hello's WORLD camelCase 1234567 ½x it'S we'LL THEY'VE i'm",
+    "x 'strange 'reader's 'velvet 'twas 'mother 'LLama 'Re",
     "x  12   3\n 4 \n  5   a1  b22   c333    4444",
     "a  b   c    d\t\te\n\nf \n g\r\n\r\nh   \n",
     "x;\n\ny!?(a).b a!\n\nb a$b a+b<=c^d~e|f`g 3.14 1,000,000 12 345",

@@ -30,6 +30,7 @@ mod simulate;
 mod stopwatch;
 mod suggest;
 mod tokenize;
+mod types;
 mod values;
 mod version;
 

@@ -231,9 +231,9 @@ fn l7_an_interrupted_conversion_leaves_nothing_that_loads() {
         assert_eq!(interrupted(&world, &model, out, "-KILL"), None);
         let partial = format!("{out}.partial");
         assert_eq!(new_names(&world), [partial.as_str()]);
-        for command in ["show", "run"] {
-            let ended = run(&world, &[command, &partial]);
-            assert_eq!(ended.code, Some(3), "{command}: {}", ended.stderr);
+        for args in [&["show", partial.as_str()][..], &["run", &partial, "hi"]] {
+            let ended = run(&world, args);
+            assert_eq!(ended.code, Some(3), "{args:?}: {}", ended.stderr);
         }
         // the next one begins anew
         let path = model.to_str().unwrap();

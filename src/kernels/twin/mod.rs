@@ -4,6 +4,9 @@
 //! be off. So it can take a device's place ([`Host`]), take the place of single kernels that a driver
 //! gets wrong ([`Replace`]), and say of a real step, dispatch by dispatch, whether it was right
 //! ([`Watch`]). In f64 where there is arithmetic, and by the formula, not by the shader's order.
+//!
+//! A kernel's twin is in its own file; those of `matmul` and `attention`, which two kernels each have, are
+//! here, with what several share: exact values of endings, rows of weights, pages, runs, and threads.
 
 pub(crate) mod attention;
 pub(crate) mod endings;

@@ -7,7 +7,7 @@ use super::{Layout, Target};
 use crate::error::{Error, Result};
 use crate::formats::stream::{Entry, Stream};
 use crate::formats::{Checkpoint, Encoding, TensorInfo, compressed, count_non_finite};
-use crate::model::tensors::{halves_from_pairs, pairs_from_halves};
+use crate::model::rotation::{halves_from_pairs, pairs_from_halves};
 use crate::quant::GROUP;
 
 /// f32 values decoded at once: 4 MiB.

@@ -1,4 +1,4 @@
-use super::super::roofline::Roofline;
+use super::super::roofline::KvForm;
 use super::super::shapes::BuiltIn;
 use super::*;
 use crate::kernels::peaks::Peaks;
@@ -7,16 +7,9 @@ const GIB: u64 = 1 << 30;
 
 fn wanted(name: &str) -> Wanted {
     let built_in = BuiltIn::find(name).unwrap();
-    let config = built_in.config();
     Wanted {
         model: name.to_owned(),
-        shape: ModelShape {
-            extra_layer_params: shapes::extra_layer_params(built_in.architecture, &config),
-            config,
-            weights: WeightForm::Q8,
-            kv: KvForm::F16,
-            max_binding: 128 << 20,
-        },
+        shape: ModelShape::new(built_in.config(), WeightForm::Q8, KvForm::F16, 128 << 20),
         ctx_size: Some(4096),
         users: 1,
         activations: Activations::F32,
@@ -40,7 +33,7 @@ fn with_memory(name: &str, gib: u64) -> Wanted {
 #[test]
 fn the_counterfactual_has_a_terabyte_of_keys_and_values() {
     let mut asked = wanted("llama-3.1-405b");
-    asked.shape = as_mha(asked.shape);
+    asked.shape = asked.shape.as_mha();
     asked.ctx_size = Some(131_072);
     let plan = asked.plan().unwrap();
     assert_eq!(plan.kv_bytes, 1_082_331_758_592);
@@ -50,6 +43,12 @@ fn the_counterfactual_has_a_terabyte_of_keys_and_values() {
     );
     assert_eq!((plan.pages, plan.pages_bytes), (8192, plan.kv_bytes));
     assert_eq!((plan.fits, plan.max_ctx_size), (None, None));
+    // the weights are those of the model that there is
+    assert_eq!(plan.params, 405_853_388_800);
+    assert_eq!(
+        (plan.weight_bytes_by_format.f32 as f64 / 1e9).round(),
+        1623.0
+    );
     // 128 heads: a layer's keys are 4 GiB, a binding holds an eighth of one
     assert_eq!(plan.kv_slabs_per_layer, Some(32));
     assert!(plan.weight_shards > 8, "{}", plan.weight_shards);

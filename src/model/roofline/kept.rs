@@ -1,8 +1,8 @@
 //! Peaks and shares as text: measured once for each adapter, driver and set of shaders, and kept
 //! beside its pipelines.
 
-use super::calibrate::Subject;
 use super::rates::{AttentionShares, Roofline, Shares};
+use super::reckon::Subject;
 use super::step::Division;
 use crate::gpu::{Gpu, KeptFile};
 use crate::kernels::peaks::Peaks;

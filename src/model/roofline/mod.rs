@@ -6,7 +6,8 @@
 //! | [`sizes`] | parameters, and bytes of weights and cache in every form |
 //! | [`step`] | the kernels of a step, each with its bytes, operations and dispatches |
 //! | [`rates`] | what an adapter does of them in a second, and so the time of a step |
-//! | [`calibrate`] | how that is measured |
+//! | `reckon` | how that follows from the times of a few shapes |
+//! | `calibrate` | how these are measured |
 //! | `kept` | how it is kept between runs |
 //! | `adapter` | what is kept of an adapter, else what is measured |
 //!
@@ -16,15 +17,16 @@
 //! measured on the adapter: what comes out is a roofline times a measured efficiency, not a bound.
 //! [`Roofline::at_best`] is the bound. All but the last three are values: no device, no clock.
 
-pub mod calibrate;
+mod calibrate;
 mod kept;
 pub mod rates;
+mod reckon;
 pub mod sizes;
 pub mod step;
 
 mod adapter;
 
-pub use calibrate::Subject;
 pub use rates::{AttentionShares, KernelCost, Roofline, Shares};
+pub use reckon::Subject;
 pub use sizes::{KvForm, ModelShape, WeightForm};
 pub use step::{ChunkShape, KernelWork, Kind, StepShape};

@@ -3,6 +3,8 @@
 
 use crate::kernels::attention::AttentionShape;
 use crate::kv::{KvFormat, PAGE_SIZE, pages_for};
+use crate::model::scratch::attention_shape;
+use crate::model::shapes::extra_layer_params;
 use crate::model::{Config, Decoder};
 use crate::quant::{Format, f16, q8};
 
@@ -125,6 +127,9 @@ pub struct ModelShape {
     pub weights: WeightForm,
     /// How keys and values are kept.
     pub kv: KvForm,
+    /// Key heads that the cache holds: the model's own, but where somebody asks what it would take if every
+    /// query head had one. Weights are the model's in any case.
+    pub cached_kv_heads: usize,
     /// The largest window of a buffer that a kernel binds, in bytes: matrices and layers of the cache
     /// beyond it are several.
     pub max_binding: u64,
@@ -140,15 +145,33 @@ pub struct WeightBytes {
 }
 
 impl ModelShape {
+    /// Of a model of these sizes, kept in these forms, where kernels bind at most `max_binding` bytes.
+    pub fn new(config: Config, weights: WeightForm, kv: KvForm, max_binding: u64) -> ModelShape {
+        ModelShape {
+            extra_layer_params: extra_layer_params(&config.architecture, &config),
+            cached_kv_heads: config.num_kv_heads,
+            config,
+            weights,
+            kv,
+            max_binding,
+        }
+    }
+
     /// Of a model that is loaded.
     pub fn of(decoder: &Decoder) -> ModelShape {
         let format = decoder.weights().embedding.format;
+        let weights = WeightForm::from_name(format.name).expect("a form for every format");
+        let kv = decoder.kv().format().into();
+        let max_binding = decoder.gpu().max_binding_bytes();
+        ModelShape::new(decoder.config().clone(), weights, kv, max_binding)
+    }
+
+    /// The same with keys and values of its own for every query head, as if nobody had thought of sharing
+    /// them.
+    pub fn as_mha(self) -> ModelShape {
         ModelShape {
-            config: decoder.config().clone(),
-            extra_layer_params: 0,
-            weights: WeightForm::from_name(format.name).expect("a form for every format"),
-            kv: decoder.kv().format().into(),
-            max_binding: decoder.gpu().max_binding_bytes(),
+            cached_kv_heads: self.config.num_heads,
+            ..self
         }
     }
 
@@ -199,7 +222,7 @@ impl ModelShape {
     pub fn kv_bytes_per_token(&self) -> u64 {
         let c = &self.config;
         let (numbers, scale) = self.kv.head_bytes(c.head_dim);
-        2 * (c.num_layers * c.num_kv_heads) as u64 * (numbers + scale)
+        2 * (c.num_layers * self.cached_kv_heads) as u64 * (numbers + scale)
     }
 
     /// Bytes of a page of keys and values, over all layers.
@@ -229,7 +252,10 @@ impl ModelShape {
 
     /// Of attention, as kernels see it.
     pub(crate) fn attention(&self) -> AttentionShape {
-        crate::model::scratch::attention_shape(&self.config)
+        AttentionShape {
+            num_kv_heads: self.cached_kv_heads,
+            ..attention_shape(&self.config)
+        }
     }
 }
 
@@ -240,13 +266,7 @@ pub(super) mod tests {
 
     /// A small shape in the formats that are the default.
     pub fn tiny() -> ModelShape {
-        ModelShape {
-            config: synthetic::tiny(),
-            extra_layer_params: 0,
-            weights: WeightForm::Q8,
-            kv: KvForm::F16,
-            max_binding: 128 << 20,
-        }
+        ModelShape::new(synthetic::tiny(), WeightForm::Q8, KvForm::F16, 128 << 20)
     }
 
     #[test]
@@ -306,6 +326,11 @@ pub(super) mod tests {
         assert_eq!(shape.pages(17, 3), 6);
         shape.kv = KvForm::Int8;
         assert_eq!(shape.kv_bytes_per_token(), 2 * 2 * 2 * (32 + 2));
+        // six query heads instead of two of keys, and the same weights
+        let (weights, params) = (shape.weight_bytes(), shape.params());
+        let mha = shape.as_mha();
+        assert_eq!(mha.kv_bytes_per_token(), 2 * 2 * 6 * (32 + 2));
+        assert_eq!((mha.weight_bytes(), mha.params()), (weights, params));
     }
 
     #[test]

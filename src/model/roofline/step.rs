@@ -188,7 +188,7 @@ impl ModelShape {
         let folds = tiles * tiling.item_teams >= division.wanted_teams;
         // a product with each key, and one with each value
         let row_ops = |rows: usize, keys: f64| {
-            4.0 * (c.num_kv_heads * c.head_dim * rows) as f64 * keys.max(1.0)
+            4.0 * (shape.num_kv_heads * c.head_dim * rows) as f64 * keys.max(1.0)
         };
         let token_bytes = self.kv_bytes_per_token() as f64 / layers.max(1) as f64;
         let slabs = self.slabs_of(step);

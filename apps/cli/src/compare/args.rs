@@ -142,8 +142,8 @@ impl CompareArgs {
             strict_weights: false,
             activations: self.activations,
             numerics: self.numerics,
-            autotune: self.autotune,
             self_check: Switch::Off, // what is wrong is to be seen
+            autotune: self.autotune,
             cache_type_k: self.cache_type_k,
             cache_type_v: self.cache_type_v,
             gpu_memory: self.gpu_memory,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nelumbo::LoadOptions;
 use nelumbo::engine::compare::Expected;
-use nelumbo::gpu::{AdapterReport, adapter};
+use nelumbo::gpu::{AdapterReport, Selection, adapter};
 use nelumbo::model::OnHost;
 
 use crate::args::GlobalArgs;
@@ -84,7 +84,6 @@ pub fn compare(args: CompareArgs, global: &GlobalArgs, given: Given) -> Result<(
         load: LoadOptions {
             ctx_size: Some(context(&host, &expected)),
             max_running: SEQUENCES,
-            self_check: false, // what is wrong is to be seen, not worked around
             ..load
         },
         expected: &expected,
@@ -160,7 +159,10 @@ fn one(task: &Task, report: &AdapterReport, quiet: bool) -> Outcome {
 /// The adapters that are asked for, in order.
 pub fn adapters(args: &CompareArgs) -> Result<Vec<AdapterReport>, Failure> {
     let backend = options::backend(&args.backend);
-    let all = adapter::list();
+    let all = adapter::list_for(&Selection {
+        backend,
+        ..Selection::default()
+    });
     for &index in &args.device {
         if index as usize >= all.len() {
             let error = nelumbo::Error::NoAdapter {

@@ -293,7 +293,7 @@ impl Line {
         };
         let name = format!("{}{times}", self.kernel);
         let line = format!(
-            "{indent}{:<10}{name:<17}{:<62}  {}",
+            "{indent}{:<11}{name:<16}  {:<62}  {}",
             self.op, self.shapes, self.meaning
         );
         format!("{}\n", line.trim_end())

@@ -46,7 +46,8 @@ pub struct PlanArgs {
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
           env = "NELUMBO_CACHE_TYPE_V")]
     pub cache_type_v: Cache,
-    /// Key heads: as the model has them, or as many as query heads, as if nobody had thought of sharing
+    /// Key heads in the cache: as the model has them, or as many as query heads, as if nobody had thought
+    /// of sharing them
     #[arg(long, value_enum, default_value_t = Attention::Gqa, env = "NELUMBO_ATTENTION")]
     pub attention: Attention,
     /// Memory for all of it: a size such as 24GiB, or a share of what is there, such as 80% [default:

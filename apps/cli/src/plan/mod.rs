@@ -9,7 +9,7 @@ use nelumbo::Error;
 use nelumbo::kernels::Activations;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::model::Bounds;
-use nelumbo::model::plan::{MemorySource, Plan, Wanted, as_mha};
+use nelumbo::model::plan::{MemorySource, Plan, Wanted};
 use nelumbo::model::roofline::{KvForm, ModelShape, Roofline, WeightForm};
 
 use crate::args::GlobalArgs;
@@ -41,19 +41,14 @@ impl Subject {
             ));
         }
         let (model, config) = subject::of(&args.reference, global)?;
-        let architecture = config.architecture.clone();
         let machine = Machine::find(args, global)?;
-        let shape = ModelShape {
-            extra_layer_params: nelumbo::model::shapes::extra_layer_params(&architecture, &config),
-            config,
-            weights: form(args.weights),
-            kv: match args.cache_type_k {
-                Cache::F16 => KvForm::F16,
-                Cache::F32 => KvForm::F32,
-                Cache::Int8 => KvForm::Int8,
-            },
-            max_binding: machine.bounds.max_binding,
+        let kv = match args.cache_type_k {
+            Cache::F16 => KvForm::F16,
+            Cache::F32 => KvForm::F32,
+            Cache::Int8 => KvForm::Int8,
         };
+        let max_binding = machine.bounds.max_binding;
+        let shape = ModelShape::new(config, form(args.weights), kv, max_binding);
         let roofline = match args.bandwidth {
             Some(gigabytes) => Some(imagined(gigabytes, args.tops)),
             None => machine.roofline(args, &shape),
@@ -62,7 +57,7 @@ impl Subject {
             model,
             shape: match args.attention {
                 Attention::Gqa => shape,
-                Attention::Mha => as_mha(shape),
+                Attention::Mha => shape.as_mha(),
             },
             adapter: machine.name,
             roofline,

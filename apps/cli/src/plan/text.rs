@@ -79,10 +79,13 @@ pub fn table(plan: &Plan, adapter: Option<&str>) -> String {
         ["verdict".to_owned(), verdict(plan)],
     ];
     if let (Some(context), Some(most)) = (plan.max_ctx_size, plan.max_users) {
-        let text = format!(
-            "{users} with up to {context} tokens; {most} with {}",
-            plan.ctx_size
-        );
+        let text = match context.max(most) {
+            0 => "no context at all".to_owned(),
+            _ => format!(
+                "{users} with up to {context} tokens; up to {most} with {}",
+                plan.ctx_size
+            ),
+        };
         rows.push(["would fit".to_owned(), text]);
     }
     rows.push(["speed".to_owned(), speed(plan, adapter)]);

@@ -74,8 +74,8 @@ fn score(
         strict_weights: false,
         activations: ActivationType::F32,
         numerics: NumericsMode::Canonical,
+        self_check: true,
         autotune: false,
-        self_check: false,
         cache_type: CacheType::F16,
         gpu_memory: None,
     };

@@ -11,6 +11,7 @@ use nelumbo::engine::simulate::{
     Arrival, Memory, Reserve, RooflineCost, Setup, Slo, Workload, simulate as run_through,
 };
 use nelumbo::kv::PAGE_SIZE;
+use nelumbo::model::plan::Plan;
 use serde_json::json;
 
 use crate::args::GlobalArgs;
@@ -49,23 +50,7 @@ pub fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<(), Failure>
         Some(arrivals) => arrivals,
         None => workload(args, context).arrivals()?,
     };
-    let pool = match (args.pool, args.gpu_memory) {
-        (Some(tokens), _) => tokens as usize,
-        (None, Some(_)) => {
-            let taken = plan.total_bytes - plan.pages_bytes;
-            let left = plan.memory_bytes.unwrap_or(0).saturating_sub(taken);
-            (left / plan.page_bytes.max(1)) as usize * PAGE_SIZE
-        }
-        (None, None) => USUAL_CONTEXTS * context,
-    };
-    if pool < PAGE_SIZE {
-        return Err(Failure::from(nelumbo::Error::DoesNotFit {
-            what: format!("{} with a page of keys and values", plan.model),
-            needed_bytes: plan.total_bytes - plan.pages_bytes + plan.page_bytes,
-            available_bytes: plan.memory_bytes.unwrap_or(0),
-            advice: "weights and activations alone take more: raise --gpu-memory".to_owned(),
-        }));
-    }
+    let pool = pool(args, &plan)?;
     let runs = sweep::runs(args, pool)?;
     let Some(roofline) = subject.roofline.clone() else {
         return Err(Failure::Usage(
@@ -134,6 +119,28 @@ pub fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<(), Failure>
         runs[best].chunk.name(),
         report::memories(&three).trim_end()
     ))
+}
+
+/// Tokens that there is memory for.
+fn pool(args: &SimulateArgs, plan: &Plan) -> Result<usize, Failure> {
+    let pool = match (args.pool, args.gpu_memory) {
+        (Some(tokens), _) => tokens as usize,
+        (None, Some(_)) => {
+            let taken = plan.total_bytes - plan.pages_bytes;
+            let left = plan.memory_bytes.unwrap_or(0).saturating_sub(taken);
+            (left / plan.page_bytes.max(1)) as usize * PAGE_SIZE
+        }
+        (None, None) => USUAL_CONTEXTS * plan.ctx_size,
+    };
+    if pool < PAGE_SIZE {
+        return Err(Failure::from(nelumbo::Error::DoesNotFit {
+            what: format!("{} with a page of keys and values", plan.model),
+            needed_bytes: plan.total_bytes - plan.pages_bytes + plan.page_bytes,
+            available_bytes: plan.memory_bytes.unwrap_or(0),
+            advice: "weights and activations alone take more: raise --gpu-memory".to_owned(),
+        }));
+    }
+    Ok(pool)
 }
 
 fn workload(args: &SimulateArgs, context: usize) -> Workload {
