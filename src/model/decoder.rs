@@ -13,6 +13,7 @@ use super::config::Config;
 use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
 use super::origin::{Origin, Recipe};
+use super::room::wanted_teams;
 use super::rope::RopeTable;
 use super::scratch::{Scratch, attention_shape, most_tokens};
 use super::self_check::Safety;
@@ -335,12 +336,6 @@ impl Decoder {
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.recorder
     }
-}
-
-/// Teams of attention with which a step computes no split apart: on a CPU a merge, a dispatch more, costs
-/// more than a thread that waits for another.
-pub(super) fn wanted_teams(is_software: bool) -> usize {
-    if is_software { 2 } else { 2048 }
 }
 
 /// Everything whose size can give way. The cache is last: what is small has to fit in any case.

@@ -124,3 +124,9 @@ impl Bounds {
         (plan.bytes(), plan.bytes_beside())
     }
 }
+
+/// Teams of attention with which a step computes no split apart: on a CPU a merge, a dispatch more, costs
+/// more than a thread that waits for another.
+pub(super) fn wanted_teams(is_software: bool) -> usize {
+    if is_software { 2 } else { 2048 }
+}

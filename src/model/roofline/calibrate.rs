@@ -20,7 +20,7 @@ use crate::kernels::matmul_output::Out;
 use crate::kernels::peaks::Peaks;
 use crate::kernels::{argmax, attention, attention_merge, gather_rows};
 use crate::kv::{KvSlab, PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
-use crate::model::decoder::wanted_teams;
+use crate::model::room::wanted_teams;
 use crate::model::rope::RopeTable;
 use crate::model::step::{HeadRows, Span, Step};
 use crate::model::tune;

@@ -7,7 +7,7 @@ use crate::kernels::peaks::Peaks;
 use crate::kernels::{Activations, Tuning};
 use crate::kv::KvFormat;
 use crate::model::Config;
-use crate::model::decoder::wanted_teams;
+use crate::model::room::wanted_teams;
 use crate::model::rope::{Rope, RopeScaling};
 use crate::quant::Format;
 
