@@ -62,11 +62,14 @@ impl Roofline {
     }
 }
 
+/// Records what is timed.
+type Record = Box<dyn Fn(&mut Recorder)>;
+
 /// One thing that is timed.
 struct Test {
     what: What,
     dispatches: usize,
-    record: Box<dyn Fn(&mut Recorder)>,
+    record: Record,
 }
 
 fn tests(gpu: &Arc<Gpu>, subject: Subject, standard: &Standard) -> Result<Vec<Test>> {
@@ -146,7 +149,7 @@ fn attention_test(
     standard: &Standard,
     index: usize,
     kind: Kind,
-) -> Result<Box<dyn Fn(&mut Recorder)>> {
+) -> Result<Record> {
     let model = attending(standard, subject.kv, index);
     let (shape, c) = (model.attention(), &model.config);
     let tokens = attending_step(standard, kind).tokens();
