@@ -9,7 +9,7 @@ use crate::output::table;
 use crate::report::svg::short;
 
 /// Characters of a name in the table.
-const NAME: usize = 26;
+const NAME: usize = 20;
 
 /// A table that a terminal of 100 columns holds, and a line for each adapter that is not right.
 pub fn markdown(about: &About, outcomes: &[Outcome]) -> String {
@@ -165,7 +165,7 @@ mod tests {
         );
         for part in [
             "right",
-            "A card with a name that i… ",
+            "A card with a name …",
             "first wrong operation: attention of layer 3 (kernel attention)",
             "q [128, 576]",
             "unavailable: no compute shaders",
