@@ -7,8 +7,10 @@ pub mod server;
 pub mod terminal;
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// No command of these tests may take longer, on a machine that has ten other things to do.
@@ -227,18 +229,20 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub fn finish(command: &mut Command) -> Ended {
     let start = Instant::now();
     let mut child = command.spawn().unwrap();
-    while child.try_wait().unwrap().is_none() {
+    // read meanwhile: a pipe holds 64 KiB, and who writes more waits until somebody reads
+    let stdout = read_beside(child.stdout.take());
+    let stderr = read_beside(child.stderr.take());
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
         if start.elapsed() > LIMIT {
             child.kill().unwrap();
             panic!("{command:?} ran for more than {LIMIT:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
-    }
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().unwrap();
+    };
+    let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
     assert!(
         !stderr.contains("panicked") && !stderr.contains("a bug in nelumbo"),
@@ -249,6 +253,17 @@ pub fn finish(command: &mut Command) -> Ended {
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr,
     }
+}
+
+/// Reads to the end on a thread of its own; nothing where nothing is piped.
+fn read_beside(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            pipe.read_to_end(&mut bytes).unwrap();
+        }
+        bytes
+    })
 }
 
 /// An address where nobody listens.
