@@ -49,7 +49,8 @@ impl Interpreter for Tap {
             return Ok(());
         }
         let tokens = call.param("num_tokens").map_or(0, |n| n as usize);
-        let words = call.read_ranges("hidden", &[0..tokens * self.hidden_size])?;
+        let range = 0..tokens * self.hidden_size;
+        let words = call.read_ranges("hidden", std::slice::from_ref(&range))?;
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams[layer].extend(words.iter().map(|&word| f32::from_bits(word)));
         Ok(())
