@@ -187,8 +187,10 @@ pub fn judge(found: &Found, activations: &str, numerics: &str) -> Option<String>
         (_, "fast") => MOST_NMSE_FAST,
         _ => MOST_NMSE,
     };
-    // also where it is no number
-    let off = found.layers.iter().position(|l| !(l.nmse <= limit));
+    let off = found
+        .layers
+        .iter()
+        .position(|l| l.nmse.is_nan() || l.nmse > limit);
     if let Some(layer) = off {
         let nmse = found.layers[layer].nmse;
         return Some(format!(
