@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// cases, marks, digits, endings, blanks, breaks, and what programs and chats hold.
 const PROBES: &[&str] = &[
     "Hello's WORLD camelCase 1234567 ½x it'S we'LL THEY'VE i'm",
-    "x 'strange 'reader's 'velvet 'twas 'mother 'LLama 'Re",
+    "'strange reader'smith we'llama they'velvet I'dear don'tell you'really I'Must",
     "x  12   3\n 4 \n  5   a1  b22   c333    4444",
     "a  b   c    d\t\te\n\nf \n g\r\n\r\nh   \n",
     "x;\n\ny!?(a).b a!\n\nb a$b a+b<=c^d~e|f`g 3.14 1,000,000 12 345",
@@ -177,13 +177,9 @@ mod tests {
             let Some(other) = seen.insert(rule, pre) else {
                 continue;
             };
-            // rules that differ in nothing but what goes with them
-            assert!(
-                other.rule() == pre.rule(),
-                "{} and {} cut alike",
-                other.name(),
-                pre.name()
-            );
+            // the one is the other, written in another way
+            let same = ("deepseek-r1-qwen", "bailingmoe");
+            assert_eq!((other.name(), pre.name()), same, "they cut alike");
         }
     }
 }

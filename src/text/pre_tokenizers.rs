@@ -179,12 +179,6 @@ impl Pre {
         self.names[0]
     }
 
-    /// The expressions, in their order.
-    #[cfg(test)]
-    pub(super) fn rule(&self) -> &'static [&'static str] {
-        self.cuts
-    }
-
     /// The cuts, and after them the bytes in their alphabet.
     pub(super) fn pre_tokenizer(&self) -> PreTokenizerWrapper {
         let split = |rule: &&str| -> PreTokenizerWrapper {
