@@ -256,7 +256,7 @@ mod tests {
             let widths: Vec<usize> = table.lines().map(|l| l.chars().count()).collect();
             assert!(widths.iter().all(|w| *w == widths[0]), "{table}");
         }
-        assert_eq!(report(None).markdown().matches("| -").count(), 1);
+        assert_eq!(report(None).markdown().matches("\n| -").count(), 1);
     }
 
     #[test]

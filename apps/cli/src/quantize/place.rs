@@ -25,6 +25,10 @@ impl Place {
         let parent = out.parent().filter(|p| !p.as_os_str().is_empty());
         let parent = parent.unwrap_or(Path::new("."));
         let parent = parent.canonicalize().map_err(Failure::io(parent))?;
+        if !parent.is_dir() {
+            let kind = std::io::ErrorKind::NotADirectory;
+            return Err(Failure::io(&parent)(kind.into()));
+        }
         let out = parent.join(name);
         let input = input.canonicalize().map_err(Failure::io(input))?;
         // links aside: what is there may be the model by another name
