@@ -8,6 +8,7 @@ mod chat;
 mod compare;
 mod config;
 mod date;
+mod device_args;
 mod devices;
 mod doctor;
 mod exit;

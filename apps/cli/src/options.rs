@@ -59,14 +59,14 @@ impl DeviceOptions {
     pub fn new(args: &DeviceArgs) -> DeviceOptions {
         DeviceOptions {
             selection: selection(args),
-            weights: args.weights,
+            weights: args.held.weights,
             strict_weights: args.strict_weights,
-            activations: args.activations,
-            numerics: args.numerics,
-            autotune: args.autotune == Switch::On,
+            activations: args.held.activations,
+            numerics: args.held.numerics,
+            autotune: args.held.autotune == Switch::On,
             self_check: args.self_check == Switch::On,
-            cache_type: args.cache_type_k,
-            gpu_memory: args.gpu_memory,
+            cache_type: args.held.cache_type_k,
+            gpu_memory: args.held.gpu_memory,
         }
     }
 }
@@ -224,7 +224,7 @@ fn refuse_contradictions(args: &RunArgs) -> Result<(), Failure> {
 
 /// The same of the flags about device and memory.
 pub fn refuse_device(args: &DeviceArgs) -> Result<(), Failure> {
-    let problem = if args.cache_type_k != args.cache_type_v {
+    let problem = if args.held.cache_type_k != args.held.cache_type_v {
         "--cache-type-k and --cache-type-v: keys and values have the same type so far"
     } else {
         return Ok(());

@@ -199,6 +199,9 @@ fn what_cannot_be_simulated_ends_with_2_and_names_the_flag() {
         assert!(ended.stderr.contains(part), "{args:?}: {}", ended.stderr);
         assert_eq!(ended.stdout, "", "{args:?}");
     }
+    let half = finish(&mut world.command(&["simulate", "llama-3.1-8b", "--bandwidth", "1008"]));
+    assert_eq!(half.code, Some(2), "{}", half.stderr);
+    assert!(half.stderr.contains("--tops"), "{}", half.stderr);
     let unknown = finish(&mut world.command(&[
         "simulate",
         "no-such-model",

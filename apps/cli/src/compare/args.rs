@@ -5,12 +5,9 @@ use std::path::PathBuf;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
-use nelumbo::model::MemoryLimit;
 
-use crate::args::{
-    ActivationType, BackendArgs, CacheType, DeviceArgs, NumericsMode, Switch, WeightType,
-};
-use crate::values;
+use crate::args::{BackendArgs, DeviceArgs, Switch};
+use crate::device_args::{HeldArgs, HubArgs};
 
 /// What `nelumbo compare` takes.
 #[derive(Debug, Clone, Args)]
@@ -74,51 +71,10 @@ pub struct CompareArgs {
         help_heading = "Device and memory"
     )]
     pub device: Vec<u32>,
-    /// How weights are held in memory
-    #[arg(long, value_enum, default_value_t = WeightType::Q8, env = "NELUMBO_WEIGHTS",
-          help_heading = "Device and memory")]
-    pub weights: WeightType,
-    /// How activations are passed from one kernel to the next; auto takes what `nelumbo run` would
-    #[arg(long, value_enum, default_value_t = ActivationType::Auto, env = "NELUMBO_ACTIVATIONS",
-          help_heading = "Device and memory")]
-    pub activations: ActivationType,
-    /// fast multiplies long steps by cooperative matrices
-    #[arg(long, value_enum, default_value_t = NumericsMode::Canonical, env = "NELUMBO_NUMERICS",
-          help_heading = "Device and memory")]
-    pub numerics: NumericsMode,
-    /// Measure what suits each adapter and model before loading, as `nelumbo run` does
-    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE",
-          help_heading = "Device and memory")]
-    pub autotune: Switch,
-    /// How keys are held in the cache [also: -ctk]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
-          env = "NELUMBO_CACHE_TYPE_K", help_heading = "Device and memory")]
-    pub cache_type_k: CacheType,
-    /// How values are held in the cache [also: -ctv]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = CacheType::F16,
-          env = "NELUMBO_CACHE_TYPE_V", help_heading = "Device and memory")]
-    pub cache_type_v: CacheType,
-    /// Memory for weights, cache and activations together, on each adapter
-    #[arg(long, value_name = "SIZE|N%", allow_negative_numbers = true,
-          value_parser = values::gpu_memory, env = "NELUMBO_GPU_MEMORY",
-          help_heading = "Device and memory")]
-    pub gpu_memory: Option<MemoryLimit>,
-    /// The model, as a repository of the hub: USER/REPO[:QUANT][@REVISION] [also: -hf, -hfr]
-    #[arg(
-        long,
-        value_name = "REPO",
-        env = "NELUMBO_HF_REPO",
-        help_heading = "Device and memory"
-    )]
-    pub hf_repo: Option<String>,
-    /// A file of that repository [also: -hff]
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "NELUMBO_HF_FILE",
-        help_heading = "Device and memory"
-    )]
-    pub hf_file: Option<String>,
+    #[command(flatten)]
+    pub held: HeldArgs,
+    #[command(flatten)]
+    pub hub: HubArgs,
 }
 
 /// How results are printed.
@@ -138,18 +94,11 @@ impl CompareArgs {
             device: None,
             list_devices: false,
             allow_software: true,
-            weights: self.weights,
             strict_weights: false,
-            activations: self.activations,
-            numerics: self.numerics,
+            held: self.held.clone(),
             self_check: Switch::Off, // what is wrong is to be seen
-            autotune: self.autotune,
-            cache_type_k: self.cache_type_k,
-            cache_type_v: self.cache_type_v,
-            gpu_memory: self.gpu_memory,
             gpu_layers: None,
-            hf_repo: self.hf_repo.clone(),
-            hf_file: self.hf_file.clone(),
+            hub: self.hub.clone(),
         }
     }
 }

@@ -99,7 +99,7 @@ pub fn from_flags(
     let usage = |problem: &str| Err(Failure::Usage(problem.to_owned()));
     // a variable that is set to nothing counts as not set
     let is_named = model.as_ref().is_some_and(|model| !model.is_empty());
-    match (&device.hf_repo, &device.hf_file) {
+    match (&device.hub.hf_repo, &device.hub.hf_file) {
         (None, None) => Ok(model),
         (None, Some(_)) => {
             usage("--hf-file names a file of a repository: give that with --hf-repo")

@@ -13,7 +13,7 @@ use nelumbo::model::{Bounds, MemoryLimit};
 use nelumbo::quant::FORMATS;
 use nelumbo::{Error, LoadOptions};
 
-use super::args::PlanArgs;
+use super::args::SubjectArgs;
 use crate::args::{GlobalArgs, Switch};
 use crate::exit::{Failure, say};
 use crate::models::cache;
@@ -33,7 +33,7 @@ pub struct Machine {
 
 impl Machine {
     /// The one that `args` mean. An adapter that is not there is no error unless it was pinned.
-    pub fn find(args: &PlanArgs, global: &GlobalArgs) -> Result<Machine, Failure> {
+    pub fn find(args: &SubjectArgs, global: &GlobalArgs) -> Result<Machine, Failure> {
         let pinned = args.device.is_some() || args.backend.backend.is_some();
         let told = matches!(args.gpu_memory, Some(MemoryLimit::Bytes(_)));
         let gpu = match args.bandwidth.is_some() && told && !pinned {
@@ -87,7 +87,7 @@ impl Machine {
 
     /// What the adapter does, kept by an earlier run or measured now; `None` with a warning where that
     /// fails: a plan is one without speeds.
-    pub fn roofline(&self, args: &PlanArgs, shape: &ModelShape) -> Option<Roofline> {
+    pub fn roofline(&self, args: &SubjectArgs, shape: &ModelShape) -> Option<Roofline> {
         let gpu = self.gpu.as_ref()?;
         // forms that no kernel reads are near to one that some does
         let weights = shape.weights.format().unwrap_or(FORMATS[0]);
@@ -110,7 +110,7 @@ impl Machine {
     }
 }
 
-fn open_options(args: &PlanArgs, global: &GlobalArgs) -> Result<OpenOptions, Failure> {
+fn open_options(args: &SubjectArgs, global: &GlobalArgs) -> Result<OpenOptions, Failure> {
     let kept = switch("NELUMBO_PIPELINE_CACHE")?.unwrap_or(true);
     let pipelines = cache::pipelines(global).filter(|_| kept);
     Ok(OpenOptions {

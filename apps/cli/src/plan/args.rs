@@ -24,37 +24,15 @@ pub struct PlanArgs {
     #[arg(value_name = "MODEL")]
     pub reference: OsString,
 
-    /// Tokens of each user's context; by default what the model was made for, up to 8192
-    #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
-          allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
-          env = "NELUMBO_CTX_SIZE")]
-    pub ctx_size: Option<u32>,
     /// Users at a time, each with a context of his own [also: -np]
     #[arg(short, long, value_name = "K", visible_alias = "parallel", default_value_t = 1,
           allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=65_536),
           env = "NELUMBO_USERS")]
     pub users: u32,
-    /// How weights are kept; f32 and int8 (a scale a row) are planned with only
-    #[arg(long, value_enum, default_value_t = Weights::Q8, env = "NELUMBO_WEIGHTS")]
-    pub weights: Weights,
-    /// How keys are kept; int8 is planned with only [also: -ctk]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
-          env = "NELUMBO_CACHE_TYPE_K")]
-    pub cache_type_k: Cache,
-    /// How values are kept [also: -ctv]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
-          env = "NELUMBO_CACHE_TYPE_V")]
-    pub cache_type_v: Cache,
     /// Key heads in the cache: as the model has them, or as many as query heads, as if nobody had thought
     /// of sharing them
     #[arg(long, value_enum, default_value_t = Attention::Gqa, env = "NELUMBO_ATTENTION")]
     pub attention: Attention,
-    /// Memory for all of it: a size such as 24GiB, or a share of what is there, such as 80% [default:
-    /// most of the adapter's, or of the host's]
-    #[arg(long, value_name = "SIZE|N%", visible_alias = "memory", allow_negative_numbers = true,
-          value_parser = values::gpu_memory, env = "NELUMBO_GPU_MEMORY")]
-    pub gpu_memory: Option<MemoryLimit>,
     /// End with code 5 where it does not fit
     #[arg(long, env = "NELUMBO_CHECK", value_parser = FalseyValueParser::new())]
     pub check: bool,
@@ -68,6 +46,36 @@ pub struct PlanArgs {
           value_parser = clap::value_parser!(u32).range(1..=values::MAX_CONTEXT),
           env = "NELUMBO_PROMPT_TOKENS")]
     pub prompt_tokens: u32,
+
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+}
+
+/// A model as it would be held, and the machine that it would be on.
+#[derive(Debug, Clone, Args)]
+pub struct SubjectArgs {
+    /// Tokens of the longest sequence, prompt and answer, of each user; by default what the model was made for, up to 8192
+    #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
+          allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
+          env = "NELUMBO_CTX_SIZE")]
+    pub ctx_size: Option<u32>,
+    /// How weights are kept; f32 and int8 (a scale a row) are planned with only
+    #[arg(long, value_enum, default_value_t = Weights::Q8, env = "NELUMBO_WEIGHTS")]
+    pub weights: Weights,
+    /// How keys are kept; int8 is planned with only [also: -ctk]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
+          env = "NELUMBO_CACHE_TYPE_K")]
+    pub cache_type_k: Cache,
+    /// How values are kept [also: -ctv]
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
+          env = "NELUMBO_CACHE_TYPE_V")]
+    pub cache_type_v: Cache,
+    /// Memory for weights, cache and activations together: a size such as 24GiB, or a share of what is there, such as 80% [default:
+    /// most of the adapter's, or of the host's]
+    #[arg(long, value_name = "SIZE|N%", visible_alias = "memory", allow_negative_numbers = true,
+          value_parser = values::gpu_memory, env = "NELUMBO_GPU_MEMORY")]
+    pub gpu_memory: Option<MemoryLimit>,
     /// Speeds of a machine that reads so many GB a second from memory, instead of this one
     #[arg(long, value_name = "GB/s", allow_negative_numbers = true,
           value_parser = positive(), env = "NELUMBO_BANDWIDTH")]
@@ -86,7 +94,7 @@ pub struct PlanArgs {
 
     #[command(flatten)]
     pub backend: BackendArgs,
-    /// Plan for the adapter with this index of `nelumbo devices`, and no other [also: -dev]
+    /// The adapter with this index of `nelumbo devices`, and no other [also: -dev]
     #[arg(
         long,
         value_name = "N",

@@ -5,6 +5,8 @@ pub mod args;
 mod subject;
 mod text;
 
+use std::ffi::OsStr;
+
 use nelumbo::Error;
 use nelumbo::kernels::Activations;
 use nelumbo::kernels::peaks::Peaks;
@@ -16,7 +18,9 @@ use crate::args::GlobalArgs;
 use crate::exit::Failure;
 use crate::output::print_line;
 use adapter::Machine;
-use args::{Attention, Cache, Output, PlanArgs, Weights};
+use args::{Cache, Output, PlanArgs, SubjectArgs, Weights};
+
+pub use args::Attention;
 
 /// What is planned, or simulated: a model, and the machine that it would be on.
 pub struct Subject {
@@ -33,14 +37,21 @@ pub struct Subject {
 
 impl Subject {
     /// What `args` mean on this machine, or on the one that they describe.
-    pub fn find(args: &PlanArgs, global: &GlobalArgs) -> Result<Subject, Failure> {
+    ///
+    /// `model` is a file, a name or a built-in shape.
+    pub fn find(
+        model: &OsStr,
+        attention: Attention,
+        args: &SubjectArgs,
+        global: &GlobalArgs,
+    ) -> Result<Subject, Failure> {
         if args.cache_type_k != args.cache_type_v {
             return Err(Failure::Usage(
                 "--cache-type-k and --cache-type-v: keys and values have the same type so far"
                     .to_owned(),
             ));
         }
-        let (model, config) = subject::of(&args.reference, global)?;
+        let (model, config) = subject::of(model, global)?;
         let machine = Machine::find(args, global)?;
         let kv = match args.cache_type_k {
             Cache::F16 => KvForm::F16,
@@ -55,7 +66,7 @@ impl Subject {
         };
         Ok(Subject {
             model,
-            shape: match args.attention {
+            shape: match attention {
                 Attention::Gqa => shape,
                 Attention::Mha => shape.as_mha(),
             },
@@ -95,9 +106,9 @@ impl Subject {
 
 /// Prints the plan; ends with 5 where it does not fit and that was asked.
 pub fn plan(args: &PlanArgs, global: &GlobalArgs) -> Result<(), Failure> {
-    let subject = Subject::find(args, global)?;
+    let subject = Subject::find(&args.reference, args.attention, &args.subject, global)?;
     let plan = subject.plan(
-        args.ctx_size.map(|n| n as usize),
+        args.subject.ctx_size.map(|n| n as usize),
         args.users as usize,
         args.prompt_tokens as usize,
     )?;

@@ -5,13 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use nelumbo::engine::simulate::Lengths;
-use nelumbo::model::MemoryLimit;
 
 use super::promise::{self, Promise};
 use super::sweep::{self, Axes};
-use crate::args::{BackendArgs, Switch};
-use crate::plan::args::{Attention, Cache, Output as PlanOutput, PlanArgs, Weights, positive};
-use crate::values;
+use crate::plan::args::{SubjectArgs, positive};
 
 /// What `nelumbo simulate` takes.
 #[derive(Debug, Clone, Args)]
@@ -69,21 +66,10 @@ pub struct SimulateArgs {
     /// average, itl:MS between any two; joined by commas
     #[arg(long, value_name = "NAME:MS", value_parser = promise::promise, env = "NELUMBO_SLO")]
     pub slo: Option<Promise>,
-    /// Tokens of the longest sequence, prompt and answer; by default what the model was made for, up to 8192
-    #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
-          allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(2..=values::MAX_CONTEXT),
-          env = "NELUMBO_CTX_SIZE")]
-    pub ctx_size: Option<u32>,
     /// Tokens whose keys and values there is memory for [default: what --gpu-memory leaves, else 16 contexts]
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, conflicts_with = "gpu_memory",
           value_parser = clap::value_parser!(u64).range(16..=1 << 40), env = "NELUMBO_POOL")]
     pub pool: Option<u64>,
-    /// Memory for weights, cache and activations together: a size such as 24GiB, or a share of what is
-    /// there, such as 80%
-    #[arg(long, value_name = "SIZE|N%", visible_alias = "memory", allow_negative_numbers = true,
-          value_parser = values::gpu_memory, env = "NELUMBO_GPU_MEMORY")]
-    pub gpu_memory: Option<MemoryLimit>,
     /// Tokens of a step at most; a list, each is simulated
     #[arg(short, long, value_name = "LIST", default_value = "2048", value_delimiter = ',',
           allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=65_536),
@@ -103,41 +89,8 @@ pub struct SimulateArgs {
           env = "NELUMBO_OUTPUT")]
     pub output: Output,
 
-    /// How weights are kept; f32 and int8 (a scale a row) are planned with only
-    #[arg(long, value_enum, default_value_t = Weights::Q8, env = "NELUMBO_WEIGHTS")]
-    pub weights: Weights,
-    /// How keys are kept; int8 is planned with only [also: -ctk]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
-          env = "NELUMBO_CACHE_TYPE_K")]
-    pub cache_type_k: Cache,
-    /// How values are kept [also: -ctv]
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = Cache::F16,
-          env = "NELUMBO_CACHE_TYPE_V")]
-    pub cache_type_v: Cache,
-    /// A machine that reads so many GB a second from memory, instead of this one
-    #[arg(long, value_name = "GB/s", allow_negative_numbers = true, requires = "tops",
-          value_parser = positive(), env = "NELUMBO_BANDWIDTH")]
-    pub bandwidth: Option<f64>,
-    /// With --bandwidth: and does so many million million operations a second
-    #[arg(long, value_name = "TOP/s", allow_negative_numbers = true, requires = "bandwidth",
-          value_parser = positive(), env = "NELUMBO_TOPS")]
-    pub tops: Option<f64>,
-    /// Measure what the adapter does where no earlier run has kept it, in a few seconds
-    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_MEASURE")]
-    pub measure: Switch,
-    /// Choose by measurement how kernels divide their work, as loading would; off takes the defaults
-    #[arg(long, value_enum, default_value_t = Switch::On, env = "NELUMBO_AUTOTUNE")]
-    pub autotune: Switch,
     #[command(flatten)]
-    pub backend: BackendArgs,
-    /// Simulate the adapter with this index of `nelumbo devices`, and no other [also: -dev]
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        env = "NELUMBO_DEVICE"
-    )]
-    pub device: Option<u32>,
+    pub subject: SubjectArgs,
 }
 
 /// How results are printed.
@@ -153,29 +106,4 @@ pub enum Output {
 
 fn lengths(text: &str) -> Result<Lengths, String> {
     text.parse()
-}
-
-impl SimulateArgs {
-    /// Model and machine as a plan takes them.
-    pub fn as_plan(&self) -> PlanArgs {
-        PlanArgs {
-            reference: self.reference.clone(),
-            ctx_size: self.ctx_size,
-            users: 1,
-            weights: self.weights,
-            cache_type_k: self.cache_type_k,
-            cache_type_v: self.cache_type_v,
-            attention: Attention::Gqa,
-            gpu_memory: self.gpu_memory,
-            check: false,
-            output: PlanOutput::Md,
-            prompt_tokens: 1,
-            bandwidth: self.bandwidth,
-            tops: self.tops,
-            measure: self.measure,
-            autotune: self.autotune,
-            backend: self.backend.clone(),
-            device: self.device,
-        }
-    }
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::args::GlobalArgs;
 use crate::exit::{Failure, say};
 use crate::output::print_line;
-use crate::plan::Subject;
+use crate::plan::{Attention, Subject};
 use args::{Output, SimulateArgs};
 use report::Simulated;
 use sweep::Run;
@@ -43,8 +43,13 @@ pub fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<(), Failure>
     // what is wrong with files and flags is told before anything is measured
     let recorded = args.trace.as_deref().map(recorded::read).transpose()?;
     sweep::runs(args, PAGE_SIZE)?;
-    let subject = Subject::find(&args.as_plan(), global)?;
-    let plan = subject.plan(args.ctx_size.map(|n| n as usize), 1, 1)?;
+    let on = &args.subject;
+    if on.bandwidth.is_some() && on.tops.is_none() {
+        let problem = "--bandwidth: a step takes arithmetic, too: give --tops as well";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let subject = Subject::find(&args.reference, Attention::Gqa, on, global)?;
+    let plan = subject.plan(on.ctx_size.map(|n| n as usize), 1, 1)?;
     let context = plan.ctx_size;
     let arrivals = match recorded {
         Some(arrivals) => arrivals,
@@ -123,7 +128,7 @@ pub fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<(), Failure>
 
 /// Tokens that there is memory for.
 fn pool(args: &SimulateArgs, plan: &Plan) -> Result<usize, Failure> {
-    let pool = match (args.pool, args.gpu_memory) {
+    let pool = match (args.pool, args.subject.gpu_memory) {
         (Some(tokens), _) => tokens as usize,
         (None, Some(_)) => {
             let taken = plan.total_bytes - plan.pages_bytes;
@@ -198,7 +203,7 @@ fn about(args: &SimulateArgs, subject: &Subject, arrivals: &[Arrival], context: 
         (None, Some(rate)) => format!("{rate} a second, seed {}", args.seed),
         (None, None) => format!("all at once, seed {}", args.seed),
     };
-    let on = match (args.bandwidth, args.tops, &subject.adapter) {
+    let on = match (args.subject.bandwidth, args.subject.tops, &subject.adapter) {
         (Some(bandwidth), Some(tops), _) => {
             format!("{bandwidth} GB/s and {tops} TOP/s, kernels that reach both")
         }
