@@ -53,6 +53,7 @@ pub struct PlanArgs {
 
 /// A model as it would be held, and the machine that it would be on.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model and machine")]
 pub struct SubjectArgs {
     /// Tokens of the longest sequence, prompt and answer, of each user; by default what the model was made for, up to 8192
     #[arg(short, long, value_name = "N", visible_aliases = ["max-model-len", "num-ctx"],
