@@ -40,7 +40,7 @@ impl MemoryLimit {
 impl FromStr for MemoryLimit {
     type Err = String;
 
-    /// `6GiB`, `1.5GiB`, `800MiB`, `6GB`, `800MB`, `80%`.
+    /// `6GiB`, `1.5GiB`, `800MiB`, `6GB`, `800MB`, `80%`; also TiB and TB.
     fn from_str(text: &str) -> Result<MemoryLimit, String> {
         let text = text.trim();
         let digits = text
@@ -57,12 +57,14 @@ impl FromStr for MemoryLimit {
             "mib" => 1024.0 * 1024.0,
             "gib" => 1024.0 * 1024.0 * 1024.0,
             "mb" => 1e6,
+            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             "gb" => 1e9,
+            "tb" => 1e12,
             _ => return Err(format!("\"{text}\": {wanted}")),
         };
         let bytes = value * scale;
         if !(1e6..=1e15).contains(&bytes) {
-            return Err(format!("\"{text}\" is not in 1MB..=1000000GB"));
+            return Err(format!("\"{text}\" is not in 1MB..=1000TB"));
         }
         Ok(MemoryLimit::Bytes(bytes as u64))
     }

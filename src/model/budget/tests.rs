@@ -157,6 +157,8 @@ fn limits_are_read_as_they_are_written() {
     assert_eq!(bytes("800MiB"), 800 << 20);
     assert_eq!(bytes("800MB"), 800_000_000);
     assert_eq!(bytes("0.5GB"), 500_000_000);
+    assert_eq!(bytes("1.5TiB"), 3 << 39);
+    assert_eq!(bytes("2TB"), 2_000_000_000_000);
     assert_eq!("80%".parse(), Ok(MemoryLimit::Percent(80)));
     assert_eq!("100 %".parse(), Ok(MemoryLimit::Percent(100)));
     for bad in [
@@ -173,6 +175,7 @@ fn limits_are_read_as_they_are_written() {
         "1KiB",
         "1.2.3GiB",
         "99999999999GiB",
+        "1001TB",
         "6GiBx",
         "inf",
     ] {

@@ -137,9 +137,10 @@ mod tests {
     }
 
     proptest! {
-        /// Within half a step, in every size of group and at every size of values.
+        /// Within half a step, in every size of group and at every size of values; within a whole one where
+        /// the scale of a group of 32 had to be another than its codes were made with.
         #[test]
-        fn a_value_moves_by_half_a_step(
+        fn a_value_moves_by_half_a_step_or_one(
             values in prop::collection::vec(-1.0f32..1.0, 64),
             exponent in -20i32..3,
             size in prop::sample::select(vec![16usize, 32, 64]),
@@ -148,7 +149,8 @@ mod tests {
             let (_, scales, back) = packed(Stored::Codes(size), &values);
             for (i, (value, back)) in values.iter().zip(&back).enumerate() {
                 let scale = scales[i / size];
-                let slack = 0.5 * scale + (largest(&values[i / size * size..][..size]) - 127.0 * scale).max(0.0);
+                let steps = if size == GROUP && scale < SMALL_SCALE { 1.0 } else { 0.5 };
+                let slack = steps * scale + (largest(&values[i / size * size..][..size]) - 127.0 * scale).max(0.0);
                 prop_assert!(
                     (value - back).abs() <= slack * 1.0001 || scale == 1.0,
                     "{value} became {back}, scale {scale}"
