@@ -42,9 +42,8 @@ impl Call {
         let shard = |rows: Range<usize>| {
             let (w_at, scales_at) = self.format.matrix_bytes(rows.start, self.columns);
             let (w_bytes, scales_bytes) = self.format.matrix_bytes(rows.len(), self.columns);
-            let part = |all: &Tensor, at: u64, bytes: u64| {
-                all.window(at, DType::I8, &[bytes as usize])
-            };
+            let part =
+                |all: &Tensor, at: u64, bytes: u64| all.window(at, DType::I8, &[bytes as usize]);
             let scales = t.find("w_scales");
             let scales = scales.map(|all| part(all, scales_at, scales_bytes));
             let w = part(t.get("w"), w_at, w_bytes);
