@@ -6,7 +6,7 @@ mod common;
 use common::{Answer, answer, decoder, engine, gpu, request, tokens};
 use nelumbo::LoadOptions;
 use nelumbo::engine::{EngineCore, Request, Sampling};
-use nelumbo::gpu::faults::{Edit, FAULTS, ShaderFault, named};
+use nelumbo::gpu::faults::{FAULTS, ShaderFault, named};
 use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::model::self_check::{self, Checked, Instead, Safety};
@@ -213,35 +213,6 @@ fn that_all_is_right_is_kept_and_that_something_is_wrong_is_not() {
     }
     // and the result of one is not that of the other
     assert!(checked(&[]).unwrap().cached);
-}
-
-/// What a driver refuses: this is no shader.
-static REFUSED: ShaderFault = ShaderFault {
-    name: "refused",
-    kernels: &["argmax"],
-    edits: &[Edit {
-        part: "argmax.wgsl",
-        find: "var distance = ARGMAX_WG / 2u;",
-        put: "var distance = ARGMAX_WG / 2.0;",
-    }],
-    shows: "always: there is no pipeline",
-};
-
-#[test]
-fn what_cannot_be_compiled_is_wrong_and_its_variants_are_named() {
-    let scene = Scene::new();
-    let Some(healthy) = scene.open(&[]) else {
-        return;
-    };
-    let shape = decoder(&healthy, &scene.config, &scene.load).check_shape();
-    let refusing = scene.open(&[&REFUSED]).unwrap();
-    let checked = self_check::check(&refusing, &shape).unwrap();
-    let kernels: Vec<&str> = checked.wrong_kernels().into_iter().collect();
-    assert_eq!(kernels, ["argmax"]);
-    for wrong in &checked.wrong {
-        assert!(!wrong.variants.is_empty(), "{}", wrong.problem);
-        assert!(wrong.problem.contains("argmax.wgsl:"), "{}", wrong.problem);
-    }
 }
 
 /// Whether a fault is in what was dispatched: what an adapter does not run is not there to be noticed.

@@ -193,7 +193,7 @@ fn examine(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Chec
 fn run(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Checked> {
     let (start, compiled) = (Instant::now(), gpu.compile_time());
     let mut checked = Checked::default();
-    let (mut failed, mut rec) = (Vec::new(), Recorder::new(gpu)?);
+    let (mut failed, mut ready) = (Vec::new(), Recorder::new(gpu)?);
     for case in shape.cases() {
         if failed.len() >= most_wrong {
             break;
@@ -202,12 +202,14 @@ fn run(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Checked>
             continue;
         }
         checked.cases += 1;
-        let variants = gpu.count_as_compilation(|| make_ready(&case, &mut rec))?;
+        gpu.count_as_compilation(|| make_ready(&case, &mut ready))?;
+        let mut rec = Recorder::new(gpu)?;
         let problems = match case.run_with(&mut rec) {
             Ok(problems) => problems,
             Err(error @ Error::Shader { .. }) => vec![error.to_string()],
             Err(error) => return Err(error),
         };
+        let variants = rec.variants(); // those that had work
         for variant in &variants {
             if !checked.variants.contains(variant) {
                 checked.variants.push(*variant);
@@ -227,18 +229,14 @@ fn run(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Checked>
     Ok(checked)
 }
 
-/// Runs what of a case has not run yet with one workgroup: some drivers compile only then. The variants of
-/// the case, whether they can be compiled or not.
-fn make_ready(case: &Case, rec: &mut Recorder) -> Result<Vec<Variant>> {
+/// Runs what of a case has not run yet with one workgroup: some drivers compile only then.
+fn make_ready(case: &Case, rec: &mut Recorder) -> Result<()> {
     let tensors = case.upload(rec.gpu())?;
-    rec.begin_notes();
-    case.dispatch(rec, &tensors);
-    let variants = rec.take_notes();
     rec.begin_rehearsal();
     case.dispatch(rec, &tensors);
     match rec.end_rehearsal() {
-        Ok(()) | Err(Error::Shader { .. }) => Ok(variants), // the case tells of it
-        Err(error) => Err(error),
+        Err(Error::Shader { .. }) => Ok(()), // the case tells of it
+        ended => ended,
     }
 }
 
