@@ -1,7 +1,7 @@
 //! Whether the result predicts a text as its source does.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 
 use nelumbo::engine::perplexity::{Scored, Windows};
 
@@ -16,6 +16,7 @@ use crate::perplexity::measure::{Base, measure};
 use crate::perplexity::{self, report};
 use crate::reading::{self, MAX_TEXT_BYTES};
 use crate::session;
+use crate::temporary::Temporary;
 
 /// Tokens of a window.
 const WINDOW: usize = 512;
@@ -34,28 +35,14 @@ pub fn check(
     args: &QuantizeArgs,
     global: &GlobalArgs,
 ) -> Result<Option<Check>, Failure> {
-    let kept = Kept::beside(out);
-    score(input, text, args, global, Base::Write(kept.0.clone()))?;
-    let reader = Reader::open(&kept.0)?;
+    let mut name = out.as_os_str().to_owned();
+    name.push(format!(".{}.kld", std::process::id()));
+    let kept = Temporary::new(name.into())?;
+    let base = Base::Write(kept.path().to_owned());
+    score(input, text, args, global, base)?;
+    let reader = Reader::open(kept.path())?;
     let scored = score(out, text, args, global, Base::Compare(Box::new(reader)))?;
     Ok(Check::new(&scored))
-}
-
-/// Predictions of the source, removed when they have served.
-struct Kept(PathBuf);
-
-impl Kept {
-    fn beside(out: &Path) -> Kept {
-        let mut name = out.as_os_str().to_owned();
-        name.push(format!(".{}.kld", std::process::id()));
-        Kept(name.into())
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // may not have been made at all
-    }
 }
 
 fn score(

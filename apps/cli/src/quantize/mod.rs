@@ -43,10 +43,11 @@ pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure>
         ));
     }
     let mut bar = Progress::start("quantize", all, quiet);
-    let tensors = plan.write(place.begin()?, &mut |done, _| bar.at(done))?;
+    let written = place.begin()?;
+    let tensors = plan.write(written.path(), &mut |done, _| bar.at(done))?;
     drop(bar);
     let result = place.out().to_owned();
-    place.finish()?;
+    place.finish(written)?;
     let words = (model.path.display().to_string(), out, target.name());
     let mut report = Report::new(words, &tensors, bytes);
     if let Some(text) = text {
