@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nelumbo::engine::compare::{CaseReport, check_cases};
-use nelumbo::gpu::{Gpu, OpenOptions, Selection};
+use nelumbo::gpu::{AdapterReport, Gpu, OpenOptions, Selection};
 use nelumbo::kernels;
 use serde_json::{Value, json};
 
@@ -33,10 +33,13 @@ impl Row {
 
 /// Everything from the arguments to the last line on stderr.
 pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
-    if args.html.is_some() {
-        return Err(Failure::Usage(
-            "--kernels and --html: there is nothing to plot".to_owned(),
-        ));
+    let problem = match (&args.html, &args.reference) {
+        (Some(_), _) => Some("--kernels and --html: there is nothing to plot"),
+        (_, Some(_)) => Some("--kernels and MODEL: kernels are compared without a model"),
+        _ => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Failure::Usage(problem.to_owned()));
     }
     let open = OpenOptions::from_env()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -48,7 +51,7 @@ pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
         };
         match &report.rejected {
             Some(why) => row.outcome.fail(Verdict::Unavailable, why.clone()),
-            None => row.open(&open),
+            None => row.open(&report, &open),
         }
         rows.push(row);
     }
@@ -72,9 +75,10 @@ pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
 }
 
 impl Row {
-    fn open(&mut self, open: &OpenOptions) {
+    fn open(&mut self, report: &AdapterReport, open: &OpenOptions) {
         let selection = Selection {
-            device: Some(self.outcome.index),
+            backend: Some(report.backend),
+            device: Some(report.index),
             ..Selection::default()
         };
         let options = OpenOptions {
@@ -82,7 +86,7 @@ impl Row {
             coop: true,
             ..open.clone()
         };
-        match Gpu::open(&options) {
+        match kernels::open(&options) {
             Ok(gpu) => self.gpu = Some(gpu),
             Err(error) => self.outcome.fail_by(&error),
         }

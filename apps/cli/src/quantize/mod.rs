@@ -12,16 +12,16 @@ use crate::args::GlobalArgs;
 use crate::exit::{Failure, say};
 use crate::models::{self, Progress, human_bytes, space};
 use crate::output::print_line;
-use args::{Kind, QuantizeArgs};
+use args::{Kind, Output, QuantizeArgs};
 use place::Place;
 use report::Report;
 
 /// Everything from the arguments to the last line.
 pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure> {
     let quiet = global.quiet;
-    let text = args.check.as_deref().map(check::text).transpose()?;
+    let text = args.check_text.as_deref().map(check::text).transpose()?;
     let model = models::resolve_local(&args.input, global)?;
-    let place = Place::new(&model.path, &args.output, args.force)?;
+    let place = Place::new(&model.path, &args.out, args.force)?;
     let kind = args.kind.unwrap_or(match place.layout() {
         Layout::Directory => Kind::Int8Channel,
         Layout::Gguf => Kind::Q8_0,
@@ -31,7 +31,7 @@ pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure>
     let shard_bytes = u64::from(args.max_shard_size) * 1_000_000;
     let plan = Conversion::plan(&files, target, place.layout(), shard_bytes)?;
     let bytes = plan.bytes();
-    let out = args.output.display().to_string();
+    let out = args.out.display().to_string();
     space::fits(place.folder(), bytes, &out).map_err(Failure::Disk)?;
     let (_, all) = plan.tensor_bytes();
     if !quiet {
@@ -53,7 +53,7 @@ pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure>
     if let Some(text) = text {
         report.check = check::check(&model.path, &result, &text, args, global)?;
     }
-    if args.json {
+    if args.json || args.output == Output::Json {
         let json = serde_json::to_string(&report).expect("a report is plain data");
         return print_line(&json);
     }
