@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::Path;
 
 use nelumbo::engine::perplexity::{Scored, Windows};
+use nelumbo::formats::ModelFiles;
+use nelumbo::model::Texts;
 
 use super::args::QuantizeArgs;
 use super::report::Check;
@@ -21,10 +23,17 @@ use crate::temporary::Temporary;
 /// Tokens of a window.
 const WINDOW: usize = 512;
 
-/// The text of a file; told before anything is converted.
-pub fn text(path: &Path) -> Result<String, Failure> {
+/// The text of a file, of which the model of `files` has something to predict; told before anything is
+/// converted.
+pub fn text(path: &Path, files: &ModelFiles) -> Result<String, Failure> {
     let file = File::open(path).map_err(Failure::io(path))?;
-    reading::read_text(file, path, MAX_TEXT_BYTES)
+    let text = reading::read_text(file, path, MAX_TEXT_BYTES)?;
+    if Texts::load(files)?.tokenizer.encode_plain(&text)?.len() < 2 {
+        let path = path.display();
+        let problem = format!("--check {path}: a text of less than two tokens has none to predict");
+        return Err(Failure::Usage(problem));
+    }
+    Ok(text)
 }
 
 /// Evaluates both on the beginning of the text, one after the other.
@@ -73,7 +82,7 @@ fn score(
     }
     let (mut engine, texts) = perplexity::open(path, &load, global.quiet)?;
     let tokens = texts.tokenizer.encode_plain(text)?;
-    let size = tokens.len().clamp(2, WINDOW);
+    let size = tokens.len().min(WINDOW);
     let mut windows = Windows::new(tokens, size, Scored::All, None)?;
     windows.take(windows.count().min(args.check_chunks as usize))?;
     if let Base::Compare(reader) = &base {

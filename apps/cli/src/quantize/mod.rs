@@ -19,7 +19,6 @@ use report::Report;
 /// Everything from the arguments to the last line.
 pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure> {
     let quiet = global.quiet;
-    let text = args.check_text.as_deref().map(check::text).transpose()?;
     let model = models::resolve_local(&args.input, global)?;
     let place = Place::new(&model.path, &args.out, args.force)?;
     let kind = args.kind.unwrap_or(match place.layout() {
@@ -28,6 +27,8 @@ pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure>
     });
     let target = kind.target();
     let files = formats::open(&model.path)?;
+    let text = args.check_text.as_deref();
+    let text = text.map(|path| check::text(path, &files)).transpose()?;
     let shard_bytes = u64::from(args.max_shard_size) * 1_000_000;
     let plan = Conversion::plan(&files, target, place.layout(), shard_bytes)?;
     let bytes = plan.bytes();
