@@ -90,8 +90,7 @@ pub fn measure(
             None
         }
         Sink::Compare(reader, divergence) => {
-            let summary = divergence.summary();
-            Some(Compared::new(&summary, reader.header.about.clone()))
+            Some(Compared::new(&divergence, reader.header.about.clone()))
         }
     };
     let device = Device::of(engine.decoder().gpu());
