@@ -191,6 +191,11 @@ fn wrong_usage_and_adapters_that_are_not_there() {
         (&["compare", "m", "--kernels"], 2, "--kernels and MODEL"),
         (&["compare", "m", "--device", "99"], 4, "no adapter 99"),
         (&["compare", "m", "--device", "x"], 2, "--device"),
+        (
+            &["compare", "m", "--backend", "cpu", "--device", "1"],
+            4,
+            "no adapter 1 among 1",
+        ),
     ] {
         let ended = finish(&mut World::new().command(args));
         assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.stderr);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::{CompareArgs, Output};
 use super::outcome::{Outcome, Verdict};
-use super::{adapters, note};
+use super::{adapters, guarded, note};
 use crate::exit::Failure;
 use crate::output::{print_line, table};
 
@@ -86,24 +86,29 @@ impl Row {
             coop: true,
             ..open.clone()
         };
-        match kernels::open(&options) {
-            Ok(gpu) => self.gpu = Some(gpu),
-            Err(error) => self.outcome.fail_by(&error),
+        match guarded(|| kernels::open(&options)) {
+            Ok(Ok(gpu)) => self.gpu = Some(gpu),
+            Ok(Err(error)) => self.outcome.fail_by(&error),
+            Err(why) => self.outcome.fail(Verdict::Wrong, why),
         }
     }
 
     /// An adapter that breaks gets no further cases.
     fn run(&mut self, kernel: &'static str, cases: &[kernels::case::Case]) {
         let Some(gpu) = &self.gpu else { return };
-        match check_cases(gpu, cases) {
-            Ok(report) => {
+        match guarded(|| check_cases(gpu, cases)) {
+            Ok(Ok(report)) => {
                 if let Some(problem) = report.problems.first() {
                     self.outcome.fail(Verdict::Wrong, problem.clone());
                 }
                 self.kernels.push((kernel, report));
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 self.outcome.fail_by(&error);
+                self.gpu = None;
+            }
+            Err(why) => {
+                self.outcome.fail(Verdict::Wrong, why);
                 self.gpu = None;
             }
         }

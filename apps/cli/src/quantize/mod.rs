@@ -5,6 +5,8 @@ mod check;
 mod place;
 mod report;
 
+use std::path::Path;
+
 use nelumbo::formats;
 use nelumbo::model::convert::{Conversion, Layout};
 
@@ -20,13 +22,21 @@ use report::Report;
 pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure> {
     let quiet = global.quiet;
     let model = models::resolve_local(&args.input, global)?;
-    let place = Place::new(&model.path, &args.out, args.force)?;
+    let files = formats::open(&model.path)?;
+    let checkpoint = files.checkpoint();
+    let mut sources: Vec<&Path> = checkpoint
+        .tensors()
+        .map(|tensor| checkpoint.file_of(tensor))
+        .chain([model.path.as_path()])
+        .collect();
+    sources.sort_unstable();
+    sources.dedup();
+    let place = Place::new(&sources, &args.out, args.force)?;
     let kind = args.kind.unwrap_or(match place.layout() {
         Layout::Directory => Kind::Int8Channel,
         Layout::Gguf => Kind::Q8_0,
     });
     let target = kind.target();
-    let files = formats::open(&model.path)?;
     let text = args.check_text.as_deref();
     let text = text.map(|path| check::text(path, &files)).transpose()?;
     let shard_bytes = u64::from(args.max_shard_size) * 1_000_000;

@@ -19,8 +19,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Looks at what is there. `input` is the model's path.
-    pub fn new(input: &Path, out: &Path, force: bool) -> Result<Place, Failure> {
+    /// Looks at what is there. `inputs` are the model's path and its files.
+    pub fn new(inputs: &[&Path], out: &Path, force: bool) -> Result<Place, Failure> {
         let usage = |problem: String| Err(Failure::Usage(format!("{}: {problem}", out.display())));
         let Some(name) = out.file_name() else {
             return usage("is no name for a file or a directory".to_owned());
@@ -33,7 +33,10 @@ impl Place {
             return Err(Failure::io(&parent)(kind.into()));
         }
         let out = parent.join(name);
-        let input = input.canonicalize().map_err(Failure::io(input))?;
+        let inputs = inputs
+            .iter()
+            .map(|path| path.canonicalize().map_err(Failure::io(path)))
+            .collect::<Result<Vec<_>, _>>()?;
         // whatever has one of these is replaced or removed in the end
         let [partial, old] = ["partial", "old.partial"].map(|end| {
             let mut name = name.to_owned();
@@ -43,7 +46,8 @@ impl Place {
         for name in [&out, &partial, &old] {
             // links aside: what is there may be the model by another name
             let there = name.canonicalize().unwrap_or_else(|_| name.clone());
-            if there.starts_with(&input) || input.starts_with(&there) {
+            let hit = |input: &&PathBuf| there.starts_with(input) || input.starts_with(&there);
+            if let Some(input) = inputs.iter().find(hit) {
                 let (name, input) = (name.display(), input.display());
                 return usage(format!("{name} is, is in, or holds the model itself, {input}"));
             }
@@ -142,12 +146,14 @@ mod tests {
         fs::write(path("m.gguf"), "x").unwrap();
         fs::write(path("n.gguf.partial"), "x").unwrap();
         fs::create_dir_all(path("n.old.partial/sub")).unwrap();
+        fs::write(path("second.gguf"), "x").unwrap();
         for (input, out, part) in [
             ("model", "model", "the model itself"),
             ("model", "model/int8", "the model itself"),
             ("model", "model/sub/../int8", "the model itself"),
             ("model/sub", "model", "the model itself"),
             ("m.gguf", "m.gguf", "the model itself"),
+            ("m.gguf", "second.gguf", "the model itself"),
             ("n.gguf.partial", "n.gguf", "the model itself"),
             ("n.old.partial", "n", "the model itself"),
             ("n.old.partial/sub", "n", "the model itself"),
@@ -156,10 +162,11 @@ mod tests {
             ("model", "no/such/folder", "no/such"),
             ("model", "..", "no name"),
         ] {
-            let failure = Place::new(&path(input), &path(out), true).err().unwrap();
+            let inputs = [&*path(input), &*path("second.gguf")];
+            let failure = Place::new(&inputs, &path(out), true).err().unwrap();
             assert!(failure.to_string().contains(part), "{out}: {failure}");
         }
-        let failure = Place::new(&path("m.gguf"), &path("photos"), false)
+        let failure = Place::new(&[&path("m.gguf")], &path("photos"), false)
             .err()
             .unwrap();
         assert!(failure.to_string().contains("--force"), "{failure}");
@@ -180,7 +187,7 @@ mod tests {
             names.sort();
             names
         };
-        let place = || Place::new(&path("in.gguf"), &path("out"), true).unwrap();
+        let place = || Place::new(&[&path("in.gguf")], &path("out"), true).unwrap();
         let write = |place: &Place| {
             let written = place.begin().unwrap();
             fs::create_dir(written.path()).unwrap();
