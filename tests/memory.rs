@@ -88,8 +88,8 @@ fn large_models_pass_through_little_memory() {
 /// Values of the largest tensor, and of all.
 fn sizes(files: &ModelFiles) -> (usize, usize) {
     let values = |info: &formats::TensorInfo| info.rows() * info.columns();
-    let sizes = files.checkpoint().tensors().map(values);
-    (sizes.clone().max().unwrap(), sizes.sum())
+    let sizes: Vec<usize> = files.checkpoint().tensors().map(values).collect();
+    (*sizes.iter().max().unwrap(), sizes.iter().sum())
 }
 
 fn converting_peaks_at_some_pieces(path: &Path) {
@@ -110,7 +110,11 @@ fn converting_peaks_at_some_pieces(path: &Path) {
         let out = folder.path().join(name);
         let (written, peak, _) = counted(|| plan.write(&out, &mut |_, _| ()));
         written.unwrap();
-        println!("{name}: peak {:.1} MiB of {:.1} permitted", mib(peak), mib(bound));
+        println!(
+            "{name}: peak {:.1} MiB of {:.1} permitted",
+            mib(peak),
+            mib(bound)
+        );
         assert!(peak < bound, "{name}: {peak} bytes of {bound}");
     }
 }

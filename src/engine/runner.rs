@@ -386,7 +386,12 @@ mod tests {
 
     #[test]
     fn more_candidates_than_a_word_counts_are_all() {
-        for (top_k, expected) in [(0, 0), (7, 7), ((1 << 32) + 1, u32::MAX), (1 << 32, u32::MAX)] {
+        for (top_k, expected) in [
+            (0, 0),
+            (7, 7),
+            ((1 << 32) + 1, u32::MAX),
+            (1 << 32, u32::MAX),
+        ] {
             let sampling = Sampling {
                 top_k,
                 ..Sampling::default()

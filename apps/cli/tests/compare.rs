@@ -217,16 +217,25 @@ fn the_processor_is_compared_where_it_is_asked_for() {
     let adapters = value["adapters"].as_array().unwrap();
     assert_eq!(adapters.len(), 1);
     let adapter = &adapters[0];
-    assert_eq!((&adapter["backend"], &adapter["verdict"]), (&"cpu".into(), &"right".into()));
+    assert_eq!(
+        (&adapter["backend"], &adapter["verdict"]),
+        (&"cpu".into(), &"right".into())
+    );
     assert_eq!(adapter["greedy_tokens"], value["greedy_tokens"]);
-    assert!(adapter["dispatches_checked"].as_u64().unwrap() > 100, "{adapter}");
+    assert!(
+        adapter["dispatches_checked"].as_u64().unwrap() > 100,
+        "{adapter}"
+    );
 
     // and its kernels: a fault in a shader is none of it
     let mut command = world.command(&["compare", "--kernels"]);
     let ended = finish(command.args(cpu).env("NELUMBO_FAULT", "residual-lost"));
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let adapter = &json(&ended)["adapters"][0];
-    assert_eq!((&adapter["backend"], &adapter["verdict"]), (&"cpu".into(), &"right".into()));
+    assert_eq!(
+        (&adapter["backend"], &adapter["verdict"]),
+        (&"cpu".into(), &"right".into())
+    );
     assert!(adapter["cases"].as_u64().unwrap() > 50, "{adapter}");
 }
 

@@ -1,9 +1,9 @@
 //! `nelumbo perplexity` as a user meets it: what it prints and keeps, what it refuses, and what an
 //! interruption leaves. A small model of our own.
 
-mod support;
 #[path = "support/small_model.rs"]
 mod small_model;
+mod support;
 #[path = "../../../tests/faults/tiny_llama.rs"]
 mod tiny_llama;
 

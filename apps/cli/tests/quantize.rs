@@ -2,9 +2,9 @@
 //! takes, and what an interruption leaves. A small model of our own, and the real one where files have to
 //! be large.
 
-mod support;
 #[path = "support/small_model.rs"]
 mod small_model;
+mod support;
 #[path = "../../../tests/faults/tiny_llama.rs"]
 mod tiny_llama;
 
@@ -89,7 +89,10 @@ fn l6_what_is_there_is_kept_unless_told_otherwise() {
         (&["m.gguf", "x", "q4_0"], "int8-group"),
         (&["m.gguf", "x", "--check", "no.txt"], "no.txt"),
         (&["m.gguf", "x", "--check", "empty.txt"], "empty.txt"),
-        (&["m.gguf", "x", "--max-shard-size", "0"], "--max-shard-size"),
+        (
+            &["m.gguf", "x", "--max-shard-size", "0"],
+            "--max-shard-size",
+        ),
         (&["m.gguf", "no/x"], "no"),
         (&["m.gguf"], "<OUT>"),
     ] {

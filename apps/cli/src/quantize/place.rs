@@ -49,7 +49,9 @@ impl Place {
             let hit = |input: &&PathBuf| there.starts_with(input) || input.starts_with(&there);
             if let Some(input) = inputs.iter().find(hit) {
                 let (name, input) = (name.display(), input.display());
-                return usage(format!("{name} is, is in, or holds the model itself, {input}"));
+                return usage(format!(
+                    "{name} is, is in, or holds the model itself, {input}"
+                ));
             }
         }
         let layout = match out
