@@ -148,6 +148,7 @@ fn a_base_of_something_else_is_refused_by_file_and_field() {
         let ended = perplexity(&world, &[&base[..], args].concat());
         assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(part), "{args:?}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("download"), "{}", ended.stderr);
         assert_eq!(ended.stdout, "", "{args:?}");
     };
     against(

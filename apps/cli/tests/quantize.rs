@@ -204,6 +204,22 @@ fn l7_an_interrupted_check_leaves_the_result_alone() {
     assert!(written(world.path("out/config.json")));
 }
 
+/// Without an adapter that can check, what was written is told all the same.
+#[test]
+fn a_check_that_fails_hides_no_result() {
+    let world = world();
+    let mut command = world.command(&["quantize", "-q", "m.gguf", "out", "--check", "text.txt"]);
+    let none = ["--backend", if cfg!(windows) { "metal" } else { "dx12" }];
+    let ended = finish(command.args(none).current_dir(world.path("")));
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("21 tensors as int8-channel"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(new_names(&world), ["out"]);
+}
+
 #[test]
 fn the_environment_and_settings_tell_what_flags_do() {
     let world = world();

@@ -109,6 +109,11 @@ fn with_suffix(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Such a file is no model that could be downloaded once more.
+fn refused(error: Error) -> Failure {
+    Failure::Model(error.to_string())
+}
+
 /// A file of predictions that is being read.
 pub struct Reader {
     path: PathBuf,
@@ -123,7 +128,7 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Reader, Failure> {
         let metadata = path.metadata().map_err(Failure::io(path))?;
         if !metadata.is_file() {
-            return Err(Error::file(path, "is not a regular file").into());
+            return Err(refused(Error::file(path, "is not a regular file")));
         }
         let mut file = File::open(path).map_err(Failure::io(path))?;
         let mut start = Vec::new();
@@ -131,12 +136,12 @@ impl Reader {
             .take(MAX_HEADER_BYTES as u64)
             .read_to_end(&mut start)
             .map_err(Failure::io(path))?;
-        let (header, len) =
-            Header::parse(&start).map_err(|(field, problem)| Error::field(path, field, problem))?;
+        let (header, len) = Header::parse(&start)
+            .map_err(|(field, problem)| refused(Error::field(path, field, problem)))?;
         let (expected, found) = (header.file_bytes(), metadata.len());
         if found != expected {
             let problem = format!("{found} bytes, its header tells of {expected}");
-            return Err(Error::file(path, problem).into());
+            return Err(refused(Error::file(path, problem)));
         }
         // what was read beyond the header is the beginning of the rows
         use std::io::{Seek, SeekFrom};
@@ -155,9 +160,8 @@ impl Reader {
     /// its windows or of the first ones.
     pub fn check(&self, windows: &Windows, vocab_size: usize) -> Result<(), Failure> {
         let header = &self.header;
-        let wrong = |field: &str, problem: String| {
-            Err(Failure::from(Error::field(&self.path, field, problem)))
-        };
+        let wrong =
+            |field: &str, problem: String| Err(refused(Error::field(&self.path, field, problem)));
         if header.vocab_size as usize != vocab_size {
             let found = header.vocab_size;
             return wrong(
@@ -199,7 +203,8 @@ impl Reader {
             Some(row) => Ok(each(&row)),
             None => {
                 let problem = "does not fit its checksum: it is damaged";
-                Err(Error::field(path, format!("prediction {}", self.read), problem).into())
+                let field = format!("prediction {}", self.read);
+                Err(refused(Error::field(path, field, problem)))
             }
         }
     }

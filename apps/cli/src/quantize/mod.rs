@@ -61,12 +61,15 @@ pub fn quantize(args: &QuantizeArgs, global: &GlobalArgs) -> Result<(), Failure>
     place.finish(written)?;
     let words = (model.path.display().to_string(), out, target.name());
     let mut report = Report::new(words, &tensors, bytes);
-    if let Some(text) = text {
-        report.check = check::check(&model.path, &result, &text, args, global)?;
-    }
+    let checked = text.map_or(Ok(None), |text| {
+        check::check(&model.path, &result, &text, args, global)
+    });
+    // what was written is told whatever comes of the check
+    let failed = checked.map(|check| report.check = check).err();
     if args.json || args.output == Output::Json {
-        let json = serde_json::to_string(&report).expect("a report is plain data");
-        return print_line(&json);
+        print_line(&serde_json::to_string(&report).expect("a report is plain data"))?;
+    } else {
+        print_line(&report.text())?;
     }
-    print_line(&report.text())
+    failed.map_or(Ok(()), Err)
 }
