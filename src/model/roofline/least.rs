@@ -1,11 +1,8 @@
-//! What a model cannot do without: its parameters, and the bytes and operations of a run of tokens.
-//! Measured times are held against it.
+//! What a run of tokens cannot do without, whatever kernels do it: bytes and operations that measured
+//! times are held against. What the kernels here take, padded rows and tiles included, is in
+//! [`step`](super::step).
 
-use super::config::Config;
-use super::decoder::Decoder;
-use super::weights::LayerWeights;
-use crate::kv::KvCache;
-use crate::quant::Weights;
+use super::sizes::ModelShape;
 
 /// The least that a run of tokens takes, whatever kernels do it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,67 +46,44 @@ impl Run {
     }
 }
 
-impl Config {
-    /// Weights of the matrices of one layer.
-    pub(super) fn layer_params(&self) -> usize {
-        let attention = (self.qkv_rows() + self.q_width()) * self.hidden_size;
-        attention + 3 * self.intermediate_size * self.hidden_size
-    }
-
-    /// Weights of the head.
-    fn head_params(&self) -> usize {
-        self.vocab_size * self.hidden_size
-    }
-
-    /// All weights; an embedding that is the head as well counts once.
-    pub fn num_params(&self) -> u64 {
-        let layers = self.num_layers * (self.layer_params() + 2 * self.hidden_size);
-        let tables = if self.tied_head { 1 } else { 2 };
-        (layers + self.hidden_size + tables * self.head_params()) as u64
+impl ModelShape {
+    /// The least that `run` takes.
+    pub fn least_work(&self, run: &Run) -> Work {
+        let c = &self.config;
+        let size = |rows: usize, columns: usize| {
+            let (weights, scales) = self.weights.matrix_bytes(rows, columns);
+            (weights + scales) as f64
+        };
+        let sizes = c
+            .layer_matrices()
+            .map(|(rows, columns)| size(rows, columns));
+        let layers = c.num_layers as f64 * sizes.iter().sum::<f64>();
+        let head = size(c.vocab_size, c.hidden_size);
+        let token = self.kv_bytes_per_token() as f64;
+        Work {
+            bytes: run.steps() as f64 * layers
+                + run.head_rows as f64 * head
+                + token * (run.context_of_steps() + run.tokens as f64),
+            flops: self.flops(run),
+        }
     }
 
     /// Operations of `run`.
     fn flops(&self, run: &Run) -> f64 {
-        let layers = (self.num_layers * self.layer_params()) as f64 * run.tokens as f64;
-        let head = self.head_params() as f64 * run.head_rows as f64;
+        let c = &self.config;
+        let layers = (c.num_layers * c.layer_params()) as f64 * run.tokens as f64;
+        let head = (c.vocab_size * c.hidden_size) as f64 * run.head_rows as f64;
         // a product with each key, and one with each value
-        let attention = (self.num_layers * self.q_width()) as f64 * 2.0 * run.context_of_tokens();
+        let attention = (c.num_layers * c.q_width()) as f64 * 2.0 * run.context_of_tokens();
         2.0 * (layers + head + attention)
-    }
-}
-
-impl Decoder {
-    /// The least that `run` takes.
-    pub fn least_work(&self, run: &Run) -> Work {
-        let matrices = |l: &LayerWeights| -> u64 {
-            [&l.qkv, &l.o, &l.gate_up, &l.down]
-                .into_iter()
-                .map(Weights::size_bytes)
-                .sum()
-        };
-        let layers: u64 = self.weights().layers.iter().map(matrices).sum();
-        let head = self.weights().head().size_bytes();
-        let config = self.config();
-        let page = KvCache::page_bytes(
-            config.num_layers,
-            config.num_kv_heads,
-            config.head_dim,
-            self.kv().format(),
-        );
-        let token = page as f64 / crate::kv::PAGE_SIZE as f64;
-        Work {
-            bytes: run.steps() as f64 * layers as f64
-                + run.head_rows as f64 * head as f64
-                + token * (run.context_of_steps() + run.tokens as f64),
-            flops: config.flops(run),
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sizes::tests::tiny;
+    use super::super::step::{Division, KernelWork, StepShape};
     use super::*;
-    use crate::model::synthetic;
 
     #[test]
     fn contexts_are_counted_by_step_and_by_token() {
@@ -126,7 +100,8 @@ mod tests {
 
     #[test]
     fn a_token_costs_two_operations_a_weight_and_its_attention() {
-        let config = synthetic::tiny();
+        let shape = tiny();
+        let config = &shape.config;
         let run = Run {
             depth: 0,
             tokens: 1,
@@ -139,6 +114,36 @@ mod tests {
             - norms
             - (tables - 1) * config.vocab_size * config.hidden_size;
         let attention = 4 * config.num_layers * config.q_width();
-        assert_eq!(config.flops(&run), (2 * multiplied + attention) as f64);
+        let least = shape.least_work(&run);
+        assert_eq!(least.flops, (2 * multiplied + attention) as f64);
+        // every matrix is read once, and a token written and read
+        let weights = shape.weight_bytes().all - 4 * norms as u64;
+        assert_eq!(tables, 1, "the head is all that is read of the tables");
+        let cache = 2 * shape.kv_bytes_per_token();
+        assert_eq!(least.bytes, (weights + cache) as f64);
+    }
+
+    #[test]
+    fn kernels_never_take_less() {
+        let shape = tiny();
+        let division = Division {
+            tile_tokens: 8,
+            wanted_teams: 2,
+        };
+        for (depth, tokens) in [(0, 1), (100, 1), (0, 40), (64, 100)] {
+            let run = Run {
+                depth,
+                tokens,
+                step_tokens: tokens,
+                head_rows: 1,
+            };
+            let least = shape.least_work(&run);
+            let kernels = shape.kernels(&StepShape::chunk(depth, tokens, true), &division);
+            let sum = |of: fn(&KernelWork) -> f64| -> f64 {
+                kernels.iter().map(|k| k.times as f64 * of(k)).sum()
+            };
+            let (bytes, ops) = (sum(|k| k.bytes), sum(|k| k.ops));
+            assert!(bytes >= least.bytes && ops >= least.flops, "{tokens}");
+        }
     }
 }

@@ -126,7 +126,7 @@ impl ModelShape {
         let gathered = n as f64 * (row.0 + row.1) as f64;
         let mut all = vec![memory("embedding", 1, table, gathered + 2.0 * hidden)];
         let names = ["qkv", "o", "gate_up", "down"];
-        for (name, (rows, columns)) in names.into_iter().zip(self.layer_matrices()) {
+        for (name, (rows, columns)) in names.into_iter().zip(c.layer_matrices()) {
             all.push(self.matmul(name, layers, rows, columns, n, division));
             if name == "qkv" {
                 if self.slabs_of(step) > 1 {
