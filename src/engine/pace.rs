@@ -2,18 +2,15 @@
 //! that others wait for. Pure: times are data.
 //!
 //! ```text
-//! seconds  = max(alone, together)
-//! alone    = fixed + a * decodes + b * decode_context
-//! together = fixed + a * decodes + b * decode_context + c * prompt_tokens + d * prompt_context
+//! seconds = fixed + a * decodes + b * decode_context + c * prompt_tokens + d * prompt_context
 //! ```
 //!
-//! Two lines, since a GPU that reads weights for few tokens does the arithmetic of some more meanwhile:
-//! prompt tokens cost nothing up to a point, and their share of the arithmetic from there on. One line
-//! through both sides of it would learn from short prompts that tokens are free, and then plan far more
-//! than a step has time for. Where there is no such point, both lines agree about steps without prompts.
-//!
-//! Prompt tokens are counted with what is missing to whole tiles of the matrices, which take as long.
-//! How a line is tracked, [`Line`] tells.
+//! Prompt tokens are counted with what is missing to whole tiles of the matrices, which take as long, and
+//! without those that are free: a GPU that reads weights for few tokens does the arithmetic of some more
+//! meanwhile. How many, nobody knows before; so there is a line for each of several answers, and the one
+//! that foretold steps best lately counts. A single line without any would learn from short prompts that
+//! tokens cost nothing, and then plan far more than a step has time for. How a line is tracked, [`Line`]
+//! tells.
 
 mod line;
 
@@ -45,6 +42,19 @@ const FAIR: f64 = 1.7;
 const STRETCH: f64 = 0.2;
 /// Tokens that an invocation of matmul holds: one more costs as much as so many more.
 const TILE: usize = 8;
+/// Tokens of a step, decodes among them, after which those of prompts cost something: the first where
+/// nothing tells them apart.
+const KNEES: [usize; 11] = [0, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+/// Of how well a line foretells, so much is the last step's; a step that it misses by more than this share is
+/// one that it misses.
+const RECENT: f64 = 0.02;
+const MOST_MISSED: f64 = 0.5;
+/// What lines foretell differently by that share tells them apart.
+const TELLING: f64 = 0.1;
+/// Another line counts from when its squared errors are below this share of those of the one that does.
+const BETTER: f64 = 0.5;
+/// Steps with prompts before lines are compared.
+const FIRST_STEPS: usize = 16;
 
 impl Load {
     /// Of a step with these chunks.
@@ -75,30 +85,19 @@ impl Load {
         self
     }
 
-    /// What a step without the prompts depends on.
-    fn alone(&self) -> [f64; TERMS] {
-        [
-            1.0,
-            self.decodes as f64,
-            self.decode_context as f64,
-            0.0,
-            0.0,
-        ]
-    }
-
-    /// What a step with prompts depends on.
-    fn together(&self) -> [f64; TERMS] {
-        let [one, decodes, context, ..] = self.alone();
+    /// What a step depends on, where prompts are free up to `knee` tokens.
+    fn terms(&self, knee: usize) -> [f64; TERMS] {
         // time is a stair: who does not fill a tile pays for it all the same
         let tokens = match self.prompt_tokens {
             0 => 0,
             tokens => filled(tokens, self.decodes),
         };
+        let free = knee.saturating_sub(self.decodes);
         [
-            one,
-            decodes,
-            context,
-            tokens as f64,
+            1.0,
+            self.decodes as f64,
+            self.decode_context as f64,
+            tokens.saturating_sub(free) as f64,
             self.prompt_context as f64,
         ]
     }
@@ -107,10 +106,14 @@ impl Load {
 /// What is known about the cost of steps on a device.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// Of those who decode, without prompts beside them: no step is shorter.
-    alone: Line,
-    /// Of steps with prompts, from where these take time.
-    together: Line,
+    /// One for each of [`KNEES`].
+    lines: [Line; KNEES.len()],
+    /// How far each was off lately: means of squares, relative.
+    errors: [f64; KNEES.len()],
+    /// Which counts.
+    best: usize,
+    /// Steps with prompts so far.
+    compared: usize,
     /// The most prompt tokens of a step that was measured.
     largest: usize,
 }
@@ -122,39 +125,43 @@ impl Pace {
             return; // a clock that went wrong
         }
         self.largest = self.largest.max(load.prompt_tokens);
-        let (alone, together) = (load.alone(), load.together());
-        if load.prompt_tokens == 0 || self.prompts_are_free(load, seconds) {
-            self.alone.learn(&alone, seconds);
-        } else {
-            self.together.learn(&together, seconds);
+        if load.prompt_tokens > 0 {
+            self.compare(load, seconds);
+        }
+        for (line, knee) in self.lines.iter_mut().zip(KNEES) {
+            line.learn(&load.terms(knee), seconds);
         }
     }
 
-    /// Whether a step that took `seconds` is one of those that take no longer for its prompts, as far as
-    /// is known: the time says nothing about what more tokens would cost, but that it is no more than this.
-    fn prompts_are_free(&self, load: &Load, seconds: f64) -> bool {
-        let (alone, together) = self.both(load);
-        match (alone, together) {
-            (Some(alone), Some(together)) => {
-                together < alone && seconds <= alone * (1.0 + 2.0 * self.alone.spread())
-            }
-            _ => false,
+    /// Holds what each line foretold of a step with prompts against what it took.
+    fn compare(&mut self, load: &Load, seconds: f64) {
+        self.compared += 1;
+        if self.compared <= FIRST_STEPS {
+            return; // they only know what they began with
         }
-    }
-
-    /// Seconds by each of the two lines.
-    fn both(&self, load: &Load) -> (Option<f64>, Option<f64>) {
-        let alone = self.alone.at(&load.alone());
-        (alone, self.together.at(&load.together()))
+        let mut missed = [0.0; KNEES.len()];
+        for ((line, knee), missed) in self.lines.iter().zip(KNEES).zip(&mut missed) {
+            let expected = line.at(&load.terms(knee)).unwrap_or(seconds);
+            *missed = (expected / seconds - 1.0).clamp(-MOST_MISSED, MOST_MISSED);
+        }
+        let most = missed.iter().copied().fold(f64::MIN, f64::max);
+        let least = missed.iter().copied().fold(f64::MAX, f64::min);
+        // a step that all foretell alike says nothing, and makes nothing forgotten
+        let told = RECENT * ((most - least) / TELLING).min(1.0);
+        for (error, missed) in self.errors.iter_mut().zip(missed) {
+            *error += told * (missed * missed - *error);
+        }
+        let best = (0..KNEES.len()).min_by(|&a, &b| self.errors[a].total_cmp(&self.errors[b]));
+        if let Some(best) = best
+            && self.errors[best] < BETTER * self.errors[self.best]
+        {
+            self.best = best;
+        }
     }
 
     /// Seconds that a step of `load` takes, as far as anything is known.
     fn seconds(&self, load: &Load) -> Option<f64> {
-        match self.both(load) {
-            (Some(alone), _) if load.prompt_tokens == 0 => Some(alone),
-            (Some(alone), Some(together)) => Some(alone.max(together)),
-            (alone, together) => alone.or(together),
-        }
+        self.lines[self.best].at(&load.terms(KNEES[self.best]))
     }
 
     /// Seconds that a step of `load` is expected to take: for what does not lie beyond twice the
@@ -166,13 +173,10 @@ impl Pace {
 
     /// The same in two: what grows with tokens, and what grows with the tokens that they attend to.
     pub fn parts(&self, load: &Load) -> Option<(f64, f64)> {
-        let seconds = self.seconds(load)?;
-        let (line, terms) = match self.both(load) {
-            (Some(alone), _) if alone == seconds => (&self.alone, load.alone()),
-            _ => (&self.together, load.together()),
-        };
-        let attention = line.at(&[0.0, 0.0, terms[2], 0.0, terms[4]])?;
-        Some((seconds - attention, attention))
+        let terms = load.terms(KNEES[self.best]);
+        let attention = [0.0, 0.0, terms[2], 0.0, terms[4]];
+        let attention = self.lines[self.best].at(&attention)?;
+        Some((self.seconds(load)? - attention, attention))
     }
 
     /// How many tokens of a prompt, from `position` on, a step has room for that shall take `limit`
@@ -182,13 +186,13 @@ impl Pace {
     /// takes up most of them, the limit is exceeded by up to a fifth, and where those who decode
     /// exceed it by themselves, they are slowed down by a quarter.
     pub fn prompt_tokens(&self, limit: f64, others: &Load, position: usize, most: usize) -> usize {
-        let first = FIRST_CHUNK.clamp(1, most.max(1));
         let seconds = |n: usize| self.seconds(&others.with_prompt(position, n));
-        let (true, Some(alone), Some(all)) = (self.largest > 0, seconds(0), seconds(most)) else {
-            return first;
+        let (Some(alone), Some(all)) = (seconds(0), seconds(most)) else {
+            return FIRST_CHUNK.clamp(1, most.max(1));
         };
         let seconds = |n: usize| seconds(n).unwrap_or(alone);
-        let allowed = (limit / (1.0 + self.together.spread())).max(alone * (1.0 + SLOWDOWN));
+        let allowed =
+            (limit / (1.0 + self.lines[self.best].spread())).max(alone * (1.0 + SLOWDOWN));
         // tokens of shorter steps are dearer
         let dear = |n: usize| seconds(n) * most as f64 > FAIR * all * n as f64;
         let fair = (last_that(most, dear) + 1).min(most);

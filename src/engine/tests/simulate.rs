@@ -246,7 +246,12 @@ fn the_chunks_that_the_pacer_picks_are_nearly_the_best() {
         let fixed = [16, 32, 64, 128, 256, 512, 1024, 2048].map(|n| goodput(Chunking::Fixed(n)));
         let best = fixed.into_iter().fold(0.0, f64::max);
         let paced = goodput(Chunking::MaxItl(limit));
-        println!("RATIO {name}: {:.2}", paced / best);
+        println!("{name}: {:.2} of the best", paced / best);
+        assert!(paced >= 0.8 * best, "{name}: {paced} of {best}");
+        // and that it matters: some size is much worse
+        let worst = fixed.into_iter().fold(f64::MAX, f64::min);
+        assert!(worst < 0.8 * best, "{name}: any chunk would do");
+        assert!(best > 0.05 * rate, "{name}: nothing can be promised at all");
     }
 }
 

@@ -51,6 +51,23 @@ impl StepShape {
     pub fn tokens(&self) -> usize {
         self.decodes.len() + self.chunks.iter().map(|c| c.tokens).sum::<usize>()
     }
+
+    /// Over all tokens that attend to several splits, how many.
+    fn parts_of_several_splits(&self) -> usize {
+        let one = |depth: &usize| (*depth, 1);
+        let chunks = self.chunks.iter().map(|c| (c.first_position, c.tokens));
+        let runs = self.decodes.iter().map(one).chain(chunks);
+        let parts = |(first, tokens): (usize, usize)| {
+            let end = first + tokens;
+            let own = |split: usize| {
+                let range = first.max(split * SPLIT_SIZE)..end.min((split + 1) * SPLIT_SIZE);
+                range.len() * (split + 1)
+            };
+            let from = (first / SPLIT_SIZE).max(1);
+            (from..end.div_ceil(SPLIT_SIZE)).map(own).sum::<usize>()
+        };
+        runs.map(parts).sum()
+    }
 }
 
 /// What bounds a kernel, and whose share of its peak it reaches.
@@ -226,12 +243,6 @@ impl ModelShape {
             }
             push(Kind::AttentionOfMany, keys, tokens, ops);
         }
-        let longest = step
-            .chunks
-            .iter()
-            .map(|c| c.first_position + c.tokens)
-            .chain(step.decodes.iter().map(|depth| depth + 1))
-            .max();
         let memory = |name, bytes| KernelWork {
             name,
             times: layers,
@@ -241,9 +252,13 @@ impl ModelShape {
             ops: 0.0,
         };
         let n = step.tokens() as f64;
-        if longest.is_some_and(|end| end > SPLIT_SIZE) && (!folds || slabs > 1) {
-            let splits = longest.unwrap_or(0).div_ceil(SPLIT_SIZE) as f64;
-            let bytes = 4.0 * n * splits * (c.num_heads * (c.head_dim + 4)) as f64;
+        let apart = if !folds || slabs > 1 {
+            step.parts_of_several_splits()
+        } else {
+            0
+        };
+        if apart > 0 {
+            let bytes = 4.0 * apart as f64 * (c.num_heads * (c.head_dim + 4)) as f64;
             all.push(memory("attention_merge", bytes));
         }
         if !Output::of(&shape).records() {
@@ -294,6 +309,17 @@ mod tests {
             kernels.iter().any(|k| k.name == "attention_merge")
         };
         assert!(merges(300, &apart) && !merges(200, &apart) && !merges(300, &DIVISION));
+        // each token has its own splits, whoever is longer
+        let step = StepShape {
+            decodes: vec![1000, 255, 256],
+            ..StepShape::chunk(250, 10, false)
+        };
+        assert_eq!(step.parts_of_several_splits(), 4 + 2 + 4 * 2);
+        let far = StepShape::chunk(500, 600, false);
+        assert_eq!(
+            far.parts_of_several_splits(),
+            12 * 2 + 256 * 3 + 256 * 4 + 76 * 5
+        );
     }
 
     #[test]
