@@ -48,7 +48,7 @@ impl Report {
             "checked": gpu.checked(),
             "adapter": adapter.name,
             "backend": adapter.backend.name(),
-            "driver": format!("{} {}", adapter.driver, adapter.driver_info).trim(),
+            "driver": adapter.driver_text(),
             "commit": commit,
         });
     }

@@ -93,9 +93,7 @@ impl Device {
         Device {
             adapter: report.name.clone(),
             backend: report.backend.name().to_owned(),
-            driver: format!("{} {}", report.driver, report.driver_info)
-                .trim()
-                .to_owned(),
+            driver: report.driver_text(),
             caps: gpu.caps().names().into_iter().map(str::to_owned).collect(),
         }
     }
