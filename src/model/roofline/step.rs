@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(step.parts_of_several_splits(|_| true), 4 + 2 + 4 * 2);
         let far = StepShape::chunk(500, 600, false);
         assert_eq!(
-            far.parts_of_several_splits(),
+            far.parts_of_several_splits(|_| true),
             12 * 2 + 256 * 3 + 256 * 4 + 76 * 5
         );
     }
