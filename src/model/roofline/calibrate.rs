@@ -38,7 +38,7 @@ const MOST_CALLS: usize = 500;
 impl Roofline {
     /// Measures `subject` on `gpu`, whose peaks are known. `clock` tells seconds; `span` is how many a
     /// single measurement should take (0.01 for a clock as fine as microseconds): all of it takes about
-    /// 100 spans, on a busy machine up to 250, and the compilation of a dozen pipelines.
+    /// 120 spans, on a busy machine up to 250, and the compilation of a dozen pipelines.
     ///
     /// # Errors
     /// What the device reports, [`crate::Error::OutOfMemory`] among it.
@@ -118,6 +118,26 @@ fn tests(gpu: &Arc<Gpu>, subject: Subject, standard: &Standard) -> Result<Vec<Te
         tests.push(Test {
             what: What::Matmul(tokens),
             dispatches,
+            record: Box::new(record),
+        });
+    }
+    let narrow = &standard.narrow;
+    let (x, act) = (act(narrow.columns)?, act(narrow.rows / 2)?);
+    let matrices = (0..narrow.matrices)
+        .map(|_| tune::matrix(gpu, subject.weights, "narrow", narrow.rows, narrow.columns))
+        .collect::<Result<Vec<_>>>()?;
+    for tokens in narrow.tokens {
+        let (matrices, x, act) = (matrices.clone(), x.clone(), act.clone());
+        let record = move |rec: &mut Recorder| {
+            for weights in &matrices {
+                let norm = Some(Norm { eps: 1e-5 });
+                let out = Out::Gated { act: &act };
+                matmul::record(rec, &subject.tuning, weights, &x, tokens, norm, out);
+            }
+        };
+        tests.push(Test {
+            what: What::Narrow(tokens),
+            dispatches: narrow.matrices,
             record: Box::new(record),
         });
     }

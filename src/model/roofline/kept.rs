@@ -11,7 +11,7 @@ use crate::quant::Format;
 use serde_json::{Value, json};
 
 /// Of what is measured and how: results of another one are measured again.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 impl Peaks {
     /// What an earlier run measured on this adapter, where it was kept.
@@ -92,6 +92,7 @@ fn to_text(roofline: &Roofline, tuning: &str) -> String {
         "peaks": peaks_json(&roofline.peaks),
         "matmul_ops_s": roofline.matmul_ops_s,
         "matmul": shares.matmul,
+        "result_s": shares.result_s,
         "attention": shares.attention.iter().map(attention).collect::<Vec<_>>(),
         "memory": shares.memory,
         "dispatch_s": roofline.dispatch_s,
@@ -111,10 +112,9 @@ fn from_text(text: &[u8]) -> Option<(Roofline, String)> {
         let count = usize::try_from(value.as_u64()?).ok()?;
         (1..=1 << 20).contains(&count).then_some(count)
     };
-    let matmul = |pair: &Value| {
-        let share = pair.get(1)?.as_f64().filter(|share| *share > 0.0)?;
-        Some((count(pair.get(0)?)?, share))
-    };
+    let pair = |pair: &Value| Some((count(pair.get(0)?)?, pair.get(1)?.as_f64()?));
+    let matmul = |of: &Value| pair(of).filter(|(_, share)| *share > 0.0);
+    let result_s = |of: &Value| pair(of).filter(|(_, seconds)| *seconds >= 0.0);
     let attention = |value: &Value| {
         Some(AttentionShares {
             head_dim: count(value.get("head_dim")?)?,
@@ -128,6 +128,10 @@ fn from_text(text: &[u8]) -> Option<(Roofline, String)> {
         matmul_ops_s: number(&value, "matmul_ops_s")?,
         shares: Shares {
             matmul: list("matmul")?.iter().map(matmul).collect::<Option<_>>()?,
+            result_s: list("result_s")?
+                .iter()
+                .map(result_s)
+                .collect::<Option<_>>()?,
             attention: list("attention")?
                 .iter()
                 .map(attention)
@@ -170,6 +174,7 @@ mod tests {
             ("[1,0.8]", "[0,0.8]"),
             ("[1,0.8]", "[1,-0.8]"),
             ("[1,0.8]", "[1]"),
+            ("[1,2e-8]", "[1,-2e-8]"),
             ("\"tile_tokens\":8", "\"tile_tokens\":8.5"),
             ("\"tuning\":\"act=q8\"", "\"tuning\":8"),
             ("\"peaks\"", "\"peak\""),

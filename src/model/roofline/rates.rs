@@ -9,6 +9,9 @@ use crate::kernels::peaks::Peaks;
 pub struct Shares {
     /// Of matmul, for so many tokens, ascending; between them it goes by the logarithm.
     pub matmul: Vec<(usize, f64)>,
+    /// Seconds that a result of a matmul takes beside its products, for so many tokens, ascending; between
+    /// them as shares. Matrices with few columns are slower for it.
+    pub result_s: Vec<(usize, f64)>,
     /// Of attention, for heads of so many dims, ascending.
     pub attention: Vec<AttentionShares>,
     /// Of kernels that read and write.
@@ -60,6 +63,7 @@ impl Roofline {
             matmul_ops_s: peaks.matmul_flops(),
             shares: Shares {
                 matmul: Vec::new(),
+                result_s: Vec::new(),
                 attention: Vec::new(),
                 memory: 1.0,
             },
@@ -84,12 +88,23 @@ impl Roofline {
     /// Seconds that `work` takes each time that it is recorded.
     pub fn kernel_seconds(&self, work: &KernelWork, head_dim: usize) -> f64 {
         let share = match work.kind {
-            Kind::Matmul { tokens } => between(&self.shares.matmul, tokens),
+            Kind::Matmul { tokens, .. } => between(&self.shares.matmul, tokens),
             Kind::AttentionOfOne => self.attention(head_dim, |shares| shares.of_one),
             Kind::AttentionOfMany => self.attention(head_dim, |shares| shares.of_many),
             Kind::Memory => self.shares.memory,
         };
-        work.dispatches as f64 * self.dispatch_s + self.least_seconds(work) / share
+        let dispatches = work.dispatches as f64 * self.dispatch_s;
+        dispatches + self.result_seconds(work) + self.least_seconds(work) / share
+    }
+
+    /// What the results of a matmul take beside their products.
+    pub(super) fn result_seconds(&self, work: &KernelWork) -> f64 {
+        match work.kind {
+            Kind::Matmul { tokens, rows } if !self.shares.result_s.is_empty() => {
+                (rows * tokens) as f64 * between(&self.shares.result_s, tokens)
+            }
+            _ => 0.0,
+        }
     }
 
     fn attention(&self, head_dim: usize, which: impl Fn(&AttentionShares) -> f64) -> f64 {
@@ -174,6 +189,7 @@ pub(super) mod tests {
             matmul_ops_s: 200e9,
             shares: Shares {
                 matmul: vec![(1, 0.8), (8, 0.4), (64, 0.2)],
+                result_s: vec![(1, 2e-8), (64, 1e-8)],
                 attention: vec![
                     AttentionShares {
                         head_dim: 64,
@@ -203,7 +219,7 @@ pub(super) mod tests {
             name: "o",
             times: 1,
             dispatches: 1,
-            kind: Kind::Matmul { tokens },
+            kind: Kind::Matmul { tokens, rows: 1000 },
             bytes,
             ops,
         }
@@ -217,10 +233,10 @@ pub(super) mod tests {
     fn a_kernel_takes_the_longer_of_both_over_its_share_and_its_dispatches() {
         let roofline = sample();
         let seconds = |work: KernelWork| roofline.kernel_seconds(&work, 64);
-        // a tenth of a second for the bytes, as much for half the operations
-        assert!(near(seconds(matmul(1, 1e9, 10e9)), 2e-5 + 0.1 / 0.8));
-        assert!(near(seconds(matmul(64, 1e9, 40e9)), 2e-5 + 0.2 / 0.2));
-        assert!(near(seconds(matmul(512, 1e9, 40e9)), 2e-5 + 0.2 / 0.2));
+        // a tenth of a second for the bytes, as much for half the operations; and a thousand results each
+        assert!(near(seconds(matmul(1, 1e9, 10e9)), 4e-5 + 0.1 / 0.8));
+        assert!(near(seconds(matmul(64, 1e9, 40e9)), 66e-5 + 0.2 / 0.2));
+        assert!(near(seconds(matmul(512, 1e9, 40e9)), 514e-5 + 0.2 / 0.2));
         let attention = KernelWork {
             kind: Kind::AttentionOfOne,
             dispatches: 3,

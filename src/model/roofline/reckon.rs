@@ -34,6 +34,8 @@ pub(super) struct Standard {
     pub layers: usize,
     /// Rows of activations, ascending.
     pub tokens: [usize; 5],
+    /// Matrices of few columns, and with how many rows of activations they are multiplied.
+    pub narrow: Narrow,
     /// Tokens before those that attend, and how many do where it is many.
     pub depth: usize,
     pub chunk: usize,
@@ -41,11 +43,25 @@ pub(super) struct Standard {
     pub caches: usize,
 }
 
+/// Matrices of `[rows, columns]`, of which the products are few beside what else a result takes.
+pub(super) struct Narrow {
+    pub rows: usize,
+    pub columns: usize,
+    pub matrices: usize,
+    pub tokens: [usize; 2],
+}
+
 pub(super) const ON_CPU: Standard = Standard {
     hidden: 1024,
     intermediate: 2816,
     layers: 6,
     tokens: [1, 2, 4, 8, 64],
+    narrow: Narrow {
+        rows: 8192,
+        columns: 128,
+        matrices: 24,
+        tokens: [1, 64],
+    },
     depth: 1023,
     chunk: 64,
     caches: 2,
@@ -55,6 +71,12 @@ pub(super) const ON_GPU: Standard = Standard {
     intermediate: 5632,
     layers: 10,
     tokens: [1, 2, 4, 8, 512],
+    narrow: Narrow {
+        rows: 16384,
+        columns: 256,
+        matrices: 24,
+        tokens: [1, 512],
+    },
     depth: 4095,
     chunk: 512,
     caches: 8,
@@ -80,6 +102,8 @@ pub(super) enum What {
     Step,
     /// All matrices, with so many rows of activations.
     Matmul(usize),
+    /// The narrow ones.
+    Narrow(usize),
     /// Attention over all caches, of single tokens or many, by its place in [`HEADS`].
     Attention(Kind, usize),
     /// A token is drawn.
@@ -119,6 +143,45 @@ pub(super) fn attending_step(standard: &Standard, kind: Kind) -> StepShape {
     }
 }
 
+impl Standard {
+    /// How often matrices of which rows and columns are multiplied in a test.
+    pub fn matrices(&self, of: What) -> Vec<(usize, usize, usize)> {
+        let (h, i, layers) = (self.hidden, self.intermediate, self.layers);
+        match of {
+            What::Narrow(_) => {
+                vec![(self.narrow.matrices, self.narrow.rows, self.narrow.columns)]
+            }
+            _ => vec![(layers, 2 * i, h), (layers, h, i)],
+        }
+    }
+}
+
+/// What matmuls of a shape took beside their dispatches.
+struct Beside {
+    /// The least at the peaks.
+    least: f64,
+    results: f64,
+    seconds: f64,
+}
+
+/// Results of a matmul.
+fn results(work: &KernelWork) -> f64 {
+    match work.kind {
+        Kind::Matmul { tokens, rows } => (rows * tokens) as f64,
+        _ => 0.0,
+    }
+}
+
+/// Seconds that a result takes beside its products, where both shapes reach the same share: the least
+/// over the share, and so much for each result, is what they took.
+fn per_result(wide: &Beside, narrow: &Beside) -> f64 {
+    let beside = narrow.seconds * wide.least - wide.seconds * narrow.least;
+    let results = narrow.results * wide.least - wide.results * narrow.least;
+    // where nearly all would be for the results, a share of the rest would mean nothing
+    let most = 0.5 * wide.seconds.max(0.0) / wide.results;
+    (beside / results).clamp(0.0, most)
+}
+
 /// What the medians say.
 pub(super) fn from_seconds(
     is_software: bool,
@@ -156,25 +219,46 @@ pub(super) fn from_seconds(
         let rest = rest.max(0.1 * timed.seconds);
         (least / rest).clamp(*SHARES.start(), *SHARES.end())
     };
-    let matmuls = |tokens: usize| -> [KernelWork; 2] {
-        let (h, i) = (standard.hidden, standard.intermediate);
-        [(2 * i, h), (h, i)].map(|(rows, columns)| {
+    let works = |of: What, tokens: usize| -> Vec<KernelWork> {
+        let work = |(times, rows, columns): (usize, usize, usize)| {
             let (weights, scales) = subject.weights.matrix_bytes(rows, columns);
             KernelWork {
                 name: "matmul",
-                times: standard.layers,
+                times,
                 dispatches: 1,
-                kind: Kind::Matmul { tokens },
+                kind: Kind::Matmul { tokens, rows },
                 bytes: (weights + scales) as f64,
                 ops: 2.0 * (rows * columns * tokens) as f64,
             }
-        })
+        };
+        standard.matrices(of).into_iter().map(work).collect()
     };
+    // what there is beside the products shows where these are few
+    let result_s = standard.narrow.tokens.map(|tokens| {
+        let padded = roofline.division.padded(tokens);
+        let [wide, narrow] = [What::Matmul(tokens), What::Narrow(tokens)].map(|what| {
+            let (works, timed) = (works(what, padded), timed(what));
+            let sum = |of: &dyn Fn(&KernelWork) -> f64| -> f64 {
+                works.iter().map(|work| work.times as f64 * of(work)).sum()
+            };
+            Beside {
+                least: sum(&|work| roofline.least_seconds(work)),
+                results: sum(&|work| results(work)),
+                seconds: timed.seconds - timed.dispatches as f64 * dispatch_s,
+            }
+        });
+        (padded, per_result(&wide, &narrow))
+    });
+    roofline.shares.result_s = result_s.to_vec();
     let matmul = standard.tokens.map(|tokens| {
         let padded = roofline.division.padded(tokens);
-        let timed = timed(What::Matmul(tokens));
-        let share = share(&roofline, &matmuls(padded), timed, timed.dispatches);
-        (padded, share)
+        let (what, works) = (What::Matmul(tokens), works(What::Matmul(tokens), padded));
+        let beside = |work: &KernelWork| work.times as f64 * roofline.result_seconds(work);
+        let timed = Timed {
+            seconds: of(what) - works.iter().map(beside).sum::<f64>(),
+            ..timed(what)
+        };
+        (padded, share(&roofline, &works, timed, timed.dispatches))
     });
     let attention = (0..HEADS.len()).map(|index| {
         let model = attending(standard, subject.kv, index);
@@ -207,6 +291,7 @@ pub(super) fn from_seconds(
     };
     roofline.shares = Shares {
         matmul: matmul.to_vec(),
+        result_s: result_s.to_vec(),
         attention: attention.collect(),
         memory: share(&roofline, &[draw], timed(What::Draw), draw.dispatches),
     };
@@ -243,22 +328,28 @@ mod tests {
             timed(What::Dispatch, 1, truth.dispatch_s),
             timed(What::Step, 1, truth.dispatch_s + truth.step_s),
         ];
-        let (h, i) = (ON_CPU.hidden, ON_CPU.intermediate);
-        for tokens in ON_CPU.tokens {
-            let seconds = [(2 * i, h), (h, i)].map(|(rows, columns)| {
+        let wide = ON_CPU.tokens.map(What::Matmul);
+        for what in wide
+            .into_iter()
+            .chain(ON_CPU.narrow.tokens.map(What::Narrow))
+        {
+            let (What::Matmul(tokens) | What::Narrow(tokens)) = what else {
+                unreachable!("matmuls alone")
+            };
+            let (mut dispatches, mut seconds) = (0, 0.0);
+            for (times, rows, columns) in ON_CPU.matrices(what) {
                 let work = KernelWork {
                     name: "matmul",
-                    times: 1,
+                    times,
                     dispatches: 1,
-                    kind: Kind::Matmul { tokens },
+                    kind: Kind::Matmul { tokens, rows },
                     bytes: 1.0625 * (rows * columns) as f64,
                     ops: 2.0 * (rows * columns * tokens) as f64,
                 };
-                truth.kernel_seconds(&work, 64)
-            });
-            let sum: f64 = seconds.iter().sum();
-            let (layers, dispatches) = (ON_CPU.layers as f64, 2 * ON_CPU.layers);
-            all.push(timed(What::Matmul(tokens), dispatches, layers * sum));
+                dispatches += times;
+                seconds += times as f64 * truth.kernel_seconds(&work, 64);
+            }
+            all.push(timed(what, dispatches, seconds));
         }
         for index in 0..HEADS.len() {
             let model = attending(&ON_CPU, KvFormat::F16, index);
@@ -285,6 +376,9 @@ mod tests {
         for (tokens, share) in [(1, 0.8), (8, 0.4), (64, 0.2)] {
             let of = found.shares.matmul.iter().find(|(of, _)| *of == tokens);
             assert!(near(of.unwrap().1, share), "{tokens}: {of:?}");
+        }
+        for (found, truth) in found.shares.result_s.iter().zip(&truth.shares.result_s) {
+            assert!(found.0 == truth.0 && near(found.1, truth.1), "{found:?}");
         }
         assert!(near(found.shares.memory, 0.5));
         for (of, truth) in found.shares.attention.iter().zip(&truth.shares.attention) {

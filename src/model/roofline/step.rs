@@ -78,8 +78,10 @@ impl StepShape {
 pub enum Kind {
     /// A matrix times so many rows of activations.
     Matmul {
-        /// Rows, padded to whole tiles.
+        /// Rows of activations, padded to whole tiles.
         tokens: usize,
+        /// Rows of the matrix.
+        rows: usize,
     },
     /// Attention with single tokens.
     AttentionOfOne,
@@ -184,7 +186,7 @@ impl ModelShape {
             name,
             times,
             dispatches: self.shards(rows, columns),
-            kind: Kind::Matmul { tokens },
+            kind: Kind::Matmul { tokens, rows },
             bytes: (weights + scales) as f64,
             ops: 2.0 * (rows * columns) as f64 * tokens as f64,
         }

@@ -313,19 +313,33 @@ fn scores(seconds: &[[f64; 2]; 2]) -> [f64; 2] {
 /// # Errors
 /// What the device reports, [`Error::OutOfMemory`] among it.
 pub fn layer(gpu: &Gpu, shape: &Shape, most: u64) -> Result<Layer> {
-    let matrix = |label, rows: usize, columns: usize| {
+    let cut = |label, rows: usize, columns: usize| {
         let (bytes, _) = shape.format.matrix_bytes(SHARD_ROWS, columns);
         let fits = (most / bytes).max(1) as usize * SHARD_ROWS;
-        let weights = Weights::allocate(gpu, label, shape.format, rows.min(fits), columns)?;
-        fill(gpu, &weights)?;
-        Ok::<Weights, Error>(weights)
+        matrix(gpu, shape.format, label, rows.min(fits), columns)
     };
     // a gate takes blocks of four rows in pairs
     let down = shape.hidden.next_multiple_of(8);
     Ok([
-        matrix("gate_up", 2 * shape.intermediate, shape.hidden)?,
-        matrix("down", down, shape.intermediate)?,
+        cut("gate_up", 2 * shape.intermediate, shape.hidden)?,
+        cut("down", down, shape.intermediate)?,
     ])
+}
+
+/// A matrix of the format, filled with what is no zero.
+///
+/// # Errors
+/// What the device reports, [`Error::OutOfMemory`] among it.
+pub fn matrix(
+    gpu: &Gpu,
+    format: &'static Format,
+    label: &str,
+    rows: usize,
+    columns: usize,
+) -> Result<Weights> {
+    let weights = Weights::allocate(gpu, label, format, rows, columns)?;
+    fill(gpu, &weights)?;
+    Ok(weights)
 }
 
 /// The same few rows over and over: what they are does not matter, but they are no zeros.

@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::kernels::{Activations, Tuning};
 pub use bench::Shape;
-pub(super) use bench::layer;
+pub(super) use bench::{layer, matrix};
 use search::{Pins, Progress, Search, changes};
 use std::sync::Arc;
 use std::time::Instant;
