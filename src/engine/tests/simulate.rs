@@ -212,7 +212,7 @@ fn the_chunks_that_the_pacer_picks_are_nearly_the_best() {
         (1, 16.0, 0.060),
         (1, 20.0, 0.032),
         (2, 0.5, 0.150),
-        (2, 1.0, 0.150),
+        (2, 0.75, 0.150),
     ] {
         let (device, cost, prompt, ttft) = devices[device];
         let name = format!("{device}, {rate}/s, {:.0} ms", limit * 1e3);
