@@ -133,7 +133,7 @@ impl EngineCore {
         most = self.pacer.beside(&self.scheduler, start, most);
         let end = work.tokens.len().min(start + most);
         let rows = self.hidden_rows(work, start, end)?;
-        let eps = f64::from(self.decoder().config().rms_norm_eps);
+        let eps = f64::from(self.decoder().config().norm_eps);
         for row in rows.chunks_exact(work.norm.len()) {
             let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
             let scale = 1.0 / (squares / row.len() as f64 + eps).sqrt();

@@ -13,6 +13,25 @@ static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
 static ACT: Part = wgsl!("matmul/out_act.wgsl");
 static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
 
+/// What is computed between the matrices of the MLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MlpKind {
+    /// `silu(gate) * up` (Shazeer, 2020).
+    #[default]
+    SwiGlu,
+    /// `gelu(gate) * up`, by the tanh formula.
+    GeGlu,
+    /// `gelu(up)` by the tanh formula (Hendrycks and Gimpel, 2016): there is no gate.
+    Gelu,
+}
+
+impl MlpKind {
+    /// Rows of the first matrix for each of the second's columns.
+    pub fn is_gated(self) -> bool {
+        self != MlpKind::Gelu
+    }
+}
+
 /// What becomes of the result.
 #[derive(Clone, Copy)]
 pub enum Out<'a> {

@@ -41,6 +41,15 @@ const PARTS: &[Part] = &[wgsl!("lib/rope.wgsl"), wgsl!("rope.wgsl")];
 /// The kernel.
 pub static ROPE: Kernel = Kernel::new::<RopeParams>("rope", PARTS);
 
+/// How queries and keys are normalised, before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Each head by itself; a weight for each of its dims.
+    Head,
+    /// All heads of a token together; a weight for each of all dims.
+    Whole,
+}
+
 /// Invocations of a workgroup, as in the shader.
 const WG: usize = 64;
 

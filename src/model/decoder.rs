@@ -120,7 +120,7 @@ impl Decoder {
                 }
                 made.map(|(kv, scratch)| (options, kv, scratch))
             })?;
-        let rope_table = RopeTable::new(&config.rope, config.head_dim);
+        let rope_table = RopeTable::new(&config.ropes[0], config.head_dim);
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
             config,
@@ -264,7 +264,7 @@ impl Decoder {
         } = self;
         let (n, tuning) = (step.num_tokens, &options.tuned.tuning);
         let norm = Norm {
-            eps: config.rms_norm_eps,
+            eps: config.norm_eps,
         };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 

@@ -54,8 +54,8 @@ fn from_json(dir: &HfDir) -> Result<Config> {
         head_dim,
         intermediate_size: json.count("intermediate_size", MAX)?,
         vocab_size: json.count("vocab_size", MAX)?,
-        rms_norm_eps: json.number("rms_norm_eps")? as f32,
-        rope: rope_from_json(&json)?,
+        norm_eps: json.number("rms_norm_eps")? as f32,
+        ropes: vec![rope_from_json(&json)?],
         max_position_embeddings: json.count("max_position_embeddings", 1 << 30)?,
         // absent means the library's default: not tied
         tied_head: embedding_is_head(
@@ -63,6 +63,7 @@ fn from_json(dir: &HfDir) -> Result<Config> {
             &HF_NAMES,
             json.opt_bool("tie_word_embeddings")?.unwrap_or(false),
         )?,
+        ..Config::default()
     };
     let spelling = Spelling {
         num_heads: "num_attention_heads",
@@ -70,7 +71,7 @@ fn from_json(dir: &HfDir) -> Result<Config> {
         head_dim: "head_dim",
         hidden_size: "hidden_size",
         intermediate_size: "intermediate_size",
-        rms_norm_eps: "rms_norm_eps",
+        norm_eps: "rms_norm_eps",
     };
     config.check(json.path(), &spelling)?;
     Ok(config)
@@ -148,7 +149,7 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
     let Some(scaling) = json.opt_object("rope_scaling")?.or(parameters) else {
         return Ok(Rope {
             theta,
-            scaling: RopeScaling::None,
+            ..Rope::default()
         });
     };
     // older files say `type`
@@ -172,7 +173,11 @@ fn rope_from_json(json: &Fields) -> Result<Rope> {
             return Err(unsupported(&scaling, field, other, supported));
         }
     };
-    Ok(Rope { theta, scaling })
+    Ok(Rope {
+        theta,
+        scaling,
+        ..Rope::default()
+    })
 }
 
 fn unsupported(json: &Fields, field: &str, found: &str, supported: &str) -> Error {
@@ -226,10 +231,11 @@ fn from_gguf(gguf: &Gguf) -> Result<Config> {
         head_dim,
         intermediate_size: count(metadata, "llama.feed_forward_length", MAX)?,
         vocab_size: embedding.rows(),
-        rms_norm_eps: metadata.f32("llama.attention.layer_norm_rms_epsilon")?,
-        rope: rope_from_gguf(gguf, head_dim)?,
+        norm_eps: metadata.f32("llama.attention.layer_norm_rms_epsilon")?,
+        ropes: vec![rope_from_gguf(gguf, head_dim)?],
         max_position_embeddings: count(metadata, "llama.context_length", 1 << 30)?,
         tied_head: checkpoint.get("output.weight").is_none(),
+        ..Config::default()
     };
     let rotated = metadata
         .opt_u32("llama.rope.dimension_count")?
@@ -249,7 +255,7 @@ fn from_gguf(gguf: &Gguf) -> Result<Config> {
         head_dim: "llama.attention.key_length",
         hidden_size: "llama.embedding_length",
         intermediate_size: "llama.feed_forward_length",
-        rms_norm_eps: "llama.attention.layer_norm_rms_epsilon",
+        norm_eps: "llama.attention.layer_norm_rms_epsilon",
     };
     config.check(metadata.path(), &spelling)?;
     Ok(config)
@@ -295,7 +301,11 @@ fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
         }
     };
     let Some(info) = gguf.checkpoint.get("rope_freqs.weight") else {
-        return Ok(Rope { theta, scaling });
+        return Ok(Rope {
+            theta,
+            scaling,
+            ..Rope::default()
+        });
     };
     if scaling != RopeScaling::None {
         return Err(Error::field(
@@ -315,6 +325,7 @@ fn rope_from_gguf(gguf: &Gguf, head_dim: usize) -> Result<Rope> {
     Ok(Rope {
         theta,
         scaling: RopeScaling::Factors(factors),
+        ..Rope::default()
     })
 }
 

@@ -60,7 +60,7 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
-        scale: (1.0 / (config.head_dim as f64).sqrt()) as f32,
+        scale: config.score_scale() as f32,
     }
 }
 

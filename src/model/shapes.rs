@@ -2,7 +2,6 @@
 
 use super::config::Config;
 use super::fields::Fields;
-use super::rope::{Rope, RopeScaling};
 use super::{FAMILIES, synthetic};
 use crate::error::{Error, Result};
 use crate::formats::hf;
@@ -197,11 +196,7 @@ pub fn config_of_json(path: &Path) -> Result<Config> {
         max_position_embeddings: json.count("max_position_embeddings", 1 << 30)?,
         tied_head: tied_head.unwrap_or(architecture == GEMMA2),
         architecture,
-        rms_norm_eps: 1e-5,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-        },
+        ..Config::default()
     })
 }
 
@@ -303,7 +298,7 @@ mod tests {
         let expected = BuiltIn::find("qwen2.5-0.5b").unwrap().config();
         assert_eq!(
             Config {
-                rope: expected.rope.clone(),
+                ropes: expected.ropes.clone(),
                 ..config
             },
             expected

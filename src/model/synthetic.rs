@@ -2,7 +2,6 @@
 //! benches that must not download anything.
 
 use super::config::Config;
-use super::rope::{Rope, RopeScaling};
 use super::tensors::{LayerNames, Names};
 use crate::error::Result;
 use crate::formats::checkpoint::Checkpoint;
@@ -21,13 +20,9 @@ pub fn tiny() -> Config {
         head_dim: 32,
         intermediate_size: 96,
         vocab_size: 512,
-        rms_norm_eps: 1e-5,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-        },
         max_position_embeddings: 2048,
         tied_head: true,
+        ..Config::default()
     }
 }
 

@@ -256,15 +256,16 @@ fn index(names: &[String], shards: &[(Vec<Entry>, u64, usize)]) -> Vec<u8> {
 
 /// What each frequency is divided by, where that is more than one factor for all.
 fn frequency_factors(config: &Config) -> Option<Vec<f32>> {
-    match &config.rope.scaling {
-        RopeScaling::None | RopeScaling::Linear { .. } => None,
+    match &config.ropes[0].scaling {
+        // the last is refused before
+        RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Long { .. } => None,
         RopeScaling::Factors(factors) => Some(factors.clone()),
         RopeScaling::Llama3 { .. } => {
             let plain = Rope {
-                theta: config.rope.theta,
                 scaling: RopeScaling::None,
+                ..config.ropes[0].clone()
             };
-            let scaled = config.rope.frequencies(config.head_dim);
+            let scaled = config.ropes[0].frequencies(config.head_dim);
             let plain = plain.frequencies(config.head_dim);
             let factors = plain
                 .iter()

@@ -42,7 +42,7 @@ impl Layer {
 
     /// Queries; keys and values go to `past`.
     fn project(&self, c: &Config, past: &mut Past, hidden: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let frequencies = c.rope.frequencies(c.head_dim);
+        let frequencies = c.ropes[0].frequencies(c.head_dim);
         let first = past.keys.len();
         let mut queries = self.qkv.times(&normed(c, hidden, &self.attn_norm));
         for (position, qkv) in (first..).zip(&mut queries) {
@@ -91,7 +91,7 @@ fn gate(gate_up: &[f64]) -> Vec<f64> {
 pub(super) fn normed(c: &Config, hidden: &[Vec<f64>], weight: &[f32]) -> Vec<Vec<f64>> {
     let norm = |x: &Vec<f64>| {
         let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
-        let scale = 1.0 / (mean + f64::from(c.rms_norm_eps)).sqrt();
+        let scale = 1.0 / (mean + f64::from(c.norm_eps)).sqrt();
         let scaled = x.iter().zip(weight).map(|(v, &w)| v * scale * f64::from(w));
         scaled.collect()
     };

@@ -180,7 +180,7 @@ fn attention_test(
         pages: &pages,
         head_rows: HeadRows::None,
     };
-    let step = Step::new(&[span], &RopeTable::new(&c.rope, c.head_dim), &limits);
+    let step = Step::new(&[span], &RopeTable::new(&c.ropes[0], c.head_dim), &limits);
     let meta = gpu.tensor("calibration", DType::U32, &[step.words.len()])?;
     gpu.upload(&meta, 0, bytemuck::cast_slice(&step.words))?;
     let q = gpu.tensor("calibration", DType::F32, &[tokens, c.q_width()])?;
