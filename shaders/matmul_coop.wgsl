@@ -88,8 +88,8 @@ fn coop_end(round: u32, first_row: u32, first_token: u32, index: u32) {
         let own = min(item / units, COOP_ROUND - 1u); // invocations may be more than items
         let unit = first_row / (4u * BLOCKS) + row;
         let token = first_token + round * COOP_ROUND + own;
-        // Who has no item, or is in a team that has no unit of these rows, writes no record either.
-        let there = item / units < COOP_ROUND && unit / 8u * 8u < num_units;
+        // Who has no item writes no record either.
+        let there = item / units < COOP_ROUND;
         let live = there && unit < num_units && token < params.num_tokens;
         let end = min(token, params.num_tokens - 1u) * (params.num_groups * 4u + 1u) + params.num_groups * 4u;
         let value = coop_value(own * COOP_TILE + row * 4u * BLOCKS, bitcast<f32>(x[end].x));

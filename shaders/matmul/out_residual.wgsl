@@ -22,7 +22,8 @@ fn matmul_out(token: u32, unit: u32, value: vec4<f32>, live: bool, index: u32) {
     let all = team_all(own, index / LANES, speaks);
     let all_squares = team_all(vec4<f32>(squares), index / LANES, speaks);
     let records = (params.out_columns + 31u) / 32u;
-    if (speaks && token < params.num_tokens && row / 32u < records) {
+    let is_own = unit / 8u * 32u < params.num_rows; // what follows is another shard's
+    if (speaks && token < params.num_tokens && is_own) {
         act_store(token * records + row / 32u, row / 4u % 8u, own, all, act_join(all_squares));
     }
 }

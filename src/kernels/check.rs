@@ -116,9 +116,8 @@ impl CheckShape {
                 let seed = (10 * i + tokens) as u64;
                 let (format, tuning) = (self.format, self.tuning);
                 let heads = self.qkv_heads();
-                all.push(matmul_cases::case_of(
-                    format, tuning, kind, shape, heads, seed,
-                ));
+                let case = matmul_cases::case_of;
+                all.push(case(format, tuning, kind, shape, heads, seed, None));
             }
         }
         all

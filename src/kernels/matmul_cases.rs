@@ -1,5 +1,6 @@
 //! The matmul's cases: what it must compute, and what its bounds are.
 
+use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data};
 use super::matmul::{MATMUL, Norm, reference};
 use super::matmul_endings::{Call, Heads, ending};
@@ -7,6 +8,7 @@ use super::matmul_output::Kind;
 use super::tuning::Tuning;
 use super::twin::endings::Order;
 use crate::kv::KvFormat;
+use crate::quant::weights::SHARD_ROWS;
 use crate::quant::{FORMATS, Format, GROUP};
 
 pub(super) const EPS: f32 = 1e-5;
@@ -45,8 +47,12 @@ const SHAPES: [[(usize, usize, usize); 5]; 4] = [
     ],
 ];
 
+/// Tokens, rows and columns of a matrix in two shards, the first of which ends in the middle of a workgroup.
+const IN_SHARDS: (usize, usize, usize) = (3, 136, 100);
+
 /// Every format, way to pass activations, way to share and join rows, and ending. Tiles take turns,
-/// since a variant costs a compilation and a shape almost nothing.
+/// since a variant costs a compilation and a shape almost nothing. Then every ending in shards, by workgroups
+/// of several teams.
 pub fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     let mut turn = 0;
@@ -59,6 +65,18 @@ pub fn cases() -> Vec<Case> {
                 turn += 1;
             }
             turn += 1; // so that an ending meets another tile in the next tuning
+        }
+        for activations in Activations::ALL {
+            let tuning = Tuning {
+                activations,
+                workgroup: 256,
+                ..Tuning::plain(8)
+            };
+            for kind in Kind::ALL.into_iter().filter(|_| tuning.reads(format)) {
+                let heads = heads_of(IN_SHARDS.1, 1);
+                let (seed, cut) = (all.len() as u64, Some(SHARD_ROWS));
+                all.push(case_of(format, tuning, kind, IN_SHARDS, heads, seed, cut));
+            }
         }
     }
     all
@@ -98,10 +116,12 @@ fn case(
     shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    case_of(format, tuning, kind, shape, heads_of(shape.1, seed), seed)
+    let heads = heads_of(shape.1, seed);
+    case_of(format, tuning, kind, shape, heads, seed, None)
 }
 
-/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`; in two shards where
+/// `cut` tells the rows of the first.
 pub(super) fn case_of(
     format: &'static Format,
     tuning: Tuning,
@@ -109,6 +129,7 @@ pub(super) fn case_of(
     (num_tokens, rows, columns): (usize, usize, usize),
     heads: Heads,
     seed: u64,
+    cut: Option<usize>,
 ) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
@@ -139,9 +160,10 @@ pub(super) fn case_of(
     let out = order.scaled(&sums, &squares, [rows, columns]);
 
     let name = format!(
-        "{} {num_tokens}x{rows}x{columns} {kind:?} {}",
+        "{} {num_tokens}x{rows}x{columns} {kind:?} {}{}",
         format.name,
-        tuning.describe()
+        tuning.describe(),
+        if cut.is_some() { " in shards" } else { "" }
     );
     let (quants, scales) = format.matrix_bytes(rows, columns);
     let case = Case::new(&MATMUL, name)
@@ -164,6 +186,7 @@ pub(super) fn case_of(
         num_tokens,
         rows,
         columns,
+        cut,
     };
     ending(case, call, heads, out, &mut data)
 }

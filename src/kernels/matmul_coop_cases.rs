@@ -96,6 +96,7 @@ pub(super) fn case_of(
         num_tokens,
         rows,
         columns,
+        cut: None,
     };
     ending(case, call, heads, out, &mut data)
 }

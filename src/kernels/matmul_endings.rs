@@ -9,9 +9,10 @@ use super::pack::records;
 use super::rope::{RopeRows, pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;
 use super::twin::endings::{Residual, gated, residual, turned};
-use crate::gpu::{Coop, Recorder};
+use crate::gpu::{Coop, DType, Recorder, Tensor};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::quant::{Format, Shard, Weights};
+use std::ops::Range;
 
 /// Pages of the slab that keys and values go to; slots are in pages 3 to 9.
 const PAGES: usize = 10;
@@ -30,17 +31,38 @@ pub(super) struct Call {
     pub num_tokens: usize,
     pub rows: usize,
     pub columns: usize,
+    /// Rows of the first of two shards, a multiple of 64; `None` where there is one.
+    pub cut: Option<usize>,
 }
 
 impl Call {
-    fn record(&self, rec: &mut Recorder, t: &Tensors, out: Out) {
-        let scales = t.find("w_scales").cloned();
-        let w = Weights {
+    /// The case's weights. Of two shards the last comes first: what one leaves in another's place is still
+    /// there in the end.
+    fn weights(&self, t: &Tensors) -> Weights {
+        let shard = |rows: Range<usize>| {
+            let (w_at, scales_at) = self.format.matrix_bytes(rows.start, self.columns);
+            let (w_bytes, scales_bytes) = self.format.matrix_bytes(rows.len(), self.columns);
+            let part = |all: &Tensor, at: u64, bytes: u64| {
+                all.window(at, DType::I8, &[bytes as usize])
+            };
+            let scales = t.find("w_scales");
+            let scales = scales.map(|all| part(all, scales_at, scales_bytes));
+            let w = part(t.get("w"), w_at, w_bytes);
+            Shard::new(rows.start, rows.len(), w, scales)
+        };
+        let cut = self.cut.unwrap_or(0);
+        let mut shards = vec![shard(cut..self.rows)];
+        shards.extend(self.cut.map(|cut| shard(0..cut)));
+        Weights {
             format: self.format,
             rows: self.rows,
             columns: self.columns,
-            shards: vec![Shard::new(0, self.rows, t.get("w").clone(), scales)],
-        };
+            shards,
+        }
+    }
+
+    fn record(&self, rec: &mut Recorder, t: &Tensors, out: Out) {
+        let w = self.weights(t);
         if let Some(coop) = self.coop {
             matmul_coop::record(rec, coop, &w, t.get("x"), self.num_tokens, out);
             return;
