@@ -7,7 +7,8 @@ fn matmul_out(token: u32, unit: u32, value: vec4<f32>, live: bool, index: u32) {
     let own = select(vec4<f32>(0.0), value, row < params.out_columns); // zeros past the last column
     let all = team_all(own, index / LANES, index % LANES == 0u);
     let records = (params.out_columns + 31u) / 32u;
-    if (index % LANES == 0u && token < params.num_tokens && row / 32u < records) {
+    let is_own = unit / 8u * 32u < params.num_rows / BLOCKS; // what follows is another shard's
+    if (index % LANES == 0u && token < params.num_tokens && is_own) {
         act_store(token * records + row / 32u, row / 4u % 8u, own, all, 0.0);
     }
 }

@@ -87,7 +87,7 @@ pub static FAULTS: &[ShaderFault] = &[
         ("matmul/value_swiglu.wgsl", "return gate / (vec4<f32>(1.0) + exp(-gate)) * up;"
             => "return gate * up;")),
     fault!("residual-lost", ["matmul"], "always: the residual stream is not added",
-        ("matmul/out_residual.wgsl", "let next = hidden[at] + value;" => "let next = value;")),
+        ("matmul/out_residual.wgsl", "let next = fma(value, vec4<f32>(params.scale), hidden[at]);" => "let next = value * params.scale;")),
     fault!("act-squares", ["embedding", "matmul"], "always: of a record's sum of squares an eighth is missing",
         ("act/record.wgsl", "(s[6].x + s[7].x)" => "s[6].x")),
     fault!("act-round", ["embedding", "matmul", "attention", "attention_merge"], "with q8 activations: they are cut off instead of rounded",

@@ -8,7 +8,7 @@ use super::attention::AttentionShape;
 use super::attention_cases::{self, Mode};
 use super::attention_output::Output;
 use super::case::{Case, Data};
-use super::matmul_output::Kind;
+use super::matmul_output::{Ending, Kind, MlpKind};
 use super::{Tuning, argmax, attention_merge_cases, embedding, gather_rows, halve, matmul_cases};
 use super::{matmul_coop_cases, pack, penalties, rope, sample};
 use crate::gpu::Coop;
@@ -92,15 +92,15 @@ impl CheckShape {
     /// Rows and columns of each matrix of a layer, and of the head, with what becomes of the result.
     fn matrices(&self) -> [(Kind, usize, usize); 5] {
         let qkv = match self.several_slabs {
-            false => Kind::Qkv(self.kv_format),
-            true => Kind::Store { norm: true },
+            false => Ending::Qkv(self.kv_format).normed(),
+            true => Ending::Store.normed(),
         };
         [
             (qkv, 70, self.hidden),
-            (Kind::Residual, 36, self.num_heads * self.head_dim),
-            (Kind::Gated, 72, self.hidden),
-            (Kind::Residual, 68, self.intermediate),
-            (Kind::Store { norm: true }, 70, self.hidden),
+            (Ending::Residual.alone(), 36, self.num_heads * self.head_dim),
+            (Ending::Gated(MlpKind::SwiGlu).normed(), 72, self.hidden),
+            (Ending::Residual.alone(), 68, self.intermediate),
+            (Ending::Store.normed(), 70, self.hidden),
         ]
     }
 
@@ -116,9 +116,8 @@ impl CheckShape {
                 let seed = (10 * i + tokens) as u64;
                 let (format, tuning) = (self.format, self.tuning);
                 let heads = self.qkv_heads();
-                all.push(matmul_cases::case_of(
-                    format, tuning, kind, shape, heads, seed,
-                ));
+                let case = matmul_cases::case_of;
+                all.push(case(format, tuning, kind, shape, heads, seed, None));
             }
         }
         all
@@ -214,12 +213,9 @@ impl CheckShape {
         let mut all = Vec::new();
         for (i, (kind, rows, columns)) in self.matrices().into_iter().take(4).enumerate() {
             let seed = 50 + i as u64;
-            all.push(halve::case(lanes, kind.has_norm(), (5, columns), seed));
+            all.push(halve::case(lanes, kind.norm, (5, columns), seed));
             // halves have the norm in them
-            let kind = match kind {
-                Kind::Store { .. } => Kind::Store { norm: false },
-                other => other,
-            };
+            let kind = kind.ending.alone();
             let shape = (65, rows, columns);
             let heads = self.qkv_heads();
             all.push(matmul_coop_cases::case_of(
@@ -229,6 +225,7 @@ impl CheckShape {
                 shape,
                 heads,
                 seed,
+                None,
             ));
         }
         let slots = if self.several_slabs { 256 } else { 0 };

@@ -278,6 +278,7 @@ impl Decoder {
             &s.meta,
             step.ids_at,
             n,
+            1.0,
             &s.hidden,
             gamma,
             &s.act,
@@ -311,7 +312,8 @@ impl Decoder {
                 &s.act_head
             };
             let (head, out) = (weights.head(), Out::Store { y: &s.logits });
-            matmul::record(rec, tuning, head, act, step.head_rows, Some(norm), out);
+            let (rows, norm) = (step.head_rows, Some(norm));
+            matmul::record(rec, tuning, head, act, rows, norm, None, out);
         }
         Ok(())
     }

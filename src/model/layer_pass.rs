@@ -7,7 +7,7 @@ use crate::gpu::{Coop, Recorder, Tensor};
 use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_output::Output;
 use crate::kernels::matmul::{self, Norm};
-use crate::kernels::matmul_output::Out;
+use crate::kernels::matmul_output::{MlpKind, Out};
 use crate::kernels::{Tuning, attention_coop, attention_merge, halve, matmul_coop, pack, rope};
 use crate::kv::KvSlab;
 use crate::quant::Weights;
@@ -60,17 +60,22 @@ impl LayerPass<'_> {
             hidden: &s.hidden,
             gamma: &layer.mlp_norm,
             act: &s.act,
+            scale: 1.0,
         };
         self.matmul(&layer.o, &s.act_attended, None, out);
 
         self.rec.at_op("gate_up");
-        let out = Out::Gated { act: &s.act_gated };
+        let out = Out::Gated {
+            act: &s.act_gated,
+            kind: MlpKind::SwiGlu,
+        };
         self.matmul(&layer.gate_up, &s.act, norm, out);
         self.rec.at_op("down");
         let out = Out::Residual {
             hidden: &s.hidden,
             gamma: next_norm,
             act: &s.act,
+            scale: 1.0,
         };
         self.matmul(&layer.down, &s.act_gated, None, out);
     }
@@ -82,9 +87,9 @@ impl LayerPass<'_> {
         match (self.coop, &self.s.halves) {
             (Some(coop), Some(halves)) => {
                 halve::record(rec, self.tuning, x, n, w.columns, norm, halves);
-                matmul_coop::record(rec, coop, w, halves, n, out);
+                matmul_coop::record(rec, coop, w, halves, n, None, out);
             }
-            _ => matmul::record(rec, self.tuning, w, x, n, norm, out),
+            _ => matmul::record(rec, self.tuning, w, x, n, norm, None, out),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::gpu::{DType, Gpu, Readback, Recorder};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm};
-use crate::kernels::matmul_output::Out;
+use crate::kernels::matmul_output::{MlpKind, Out};
 use crate::kernels::peaks::Peaks;
 use crate::kernels::{argmax, attention, attention_merge, gather_rows};
 use crate::kv::{KvSlab, PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
@@ -111,8 +111,9 @@ fn tests(gpu: &Arc<Gpu>, subject: Subject, standard: &Standard) -> Result<Vec<Te
                 .flat_map(|l| l.iter().zip(&inputs).zip(&outputs))
             {
                 let norm = Some(Norm { eps: 1e-5 });
-                let out = Out::Gated { act };
-                matmul::record(rec, &subject.tuning, weights, x, tokens, norm, out);
+                let kind = MlpKind::SwiGlu;
+                let out = Out::Gated { act, kind };
+                matmul::record(rec, &subject.tuning, weights, x, tokens, norm, None, out);
             }
         };
         tests.push(Test {
