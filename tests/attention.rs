@@ -165,7 +165,8 @@ fn bits_of_a_window_do_not_depend_on_plan_chunks_or_slabs() {
         }
         for (j, chunk) in [1, 16, 64].into_iter().enumerate() {
             let limits = [FOLD, MERGE];
-            let cut = |limits| in_windowed_chunks(&gpu, own, &batch(PAGES), chunk, limits, Some(window));
+            let cut =
+                |limits| in_windowed_chunks(&gpu, own, &batch(PAGES), chunk, limits, Some(window));
             same(cut(limits[(i + j) % 2]), &format!("in chunks of {chunk}"));
             if chunk == 16 {
                 let how = "in chunks of 16, planned the other way";

@@ -212,7 +212,8 @@ impl AttentionShape {
             self.head_dim
         );
         assert!(
-            self.score_cap.is_none_or(|cap| cap.is_finite() && cap > 0.0),
+            self.score_cap
+                .is_none_or(|cap| cap.is_finite() && cap > 0.0),
             "a cap of {:?}",
             self.score_cap
         );

@@ -6,7 +6,7 @@
 //! [`attention`](super::attention); its tiles are larger.
 
 use super::activations::Activations;
-use super::attention::{self, AttentionParams, AttentionShape, Items, MAX_HEAD_DIM};
+use super::attention::{AttentionParams, AttentionShape, Items, MAX_HEAD_DIM};
 use super::attention_coop_cases;
 use super::attention_output::Output;
 use super::attention_plan::Tiling;

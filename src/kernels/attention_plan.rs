@@ -180,11 +180,7 @@ fn splits_of(first: usize, last: usize, window: Option<usize>) -> Range<usize> {
 /// # Panics
 /// When a page table is too short, breaks the rule of placement, or when the partial results of one
 /// token do not fit: the least is [`splits_for`] slots of the longest sequence's last position.
-pub fn plan(
-    sequences: &[PlanSequence],
-    limits: &PlanLimits,
-    window: Option<usize>,
-) -> Vec<Round> {
+pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits, window: Option<usize>) -> Vec<Round> {
     let tiles: usize = sequences
         .iter()
         .map(|s| s.num_tokens.div_ceil(limits.tiling.tile_tokens))

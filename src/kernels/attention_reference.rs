@@ -52,12 +52,7 @@ pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scores: Scores) -> (Ve
 /// The CPU twin of a partial result: unnormalised dims, then the largest score in the domain of exp2, the
 /// sum of weights, 0 and 0, each with its bound. A device that finds the largest score off by `t` nats has
 /// all weights off by a factor of about `1 + t` more. There may be no keys.
-pub(super) fn partial(
-    q: &[f32],
-    keys: &[f32],
-    values: &[f32],
-    scores: Scores,
-) -> Vec<(f64, f64)> {
+pub(super) fn partial(q: &[f32], keys: &[f32], values: &[f32], scores: Scores) -> Vec<(f64, f64)> {
     if keys.is_empty() {
         return empty_partial(q.len());
     }
@@ -157,10 +152,14 @@ mod tests {
                 for product in [size, -size] {
                     // what the product alone rounds
                     let (score, off) = scores.of(f64::from(product), f64::from(size) * 2.0 * U);
-                    let found = f64::from(capped((f64::from(product) * LOG2_E) as f32, cap)) / LOG2_E;
+                    let found =
+                        f64::from(capped((f64::from(product) * LOG2_E) as f32, cap)) / LOG2_E;
                     assert!(score.abs() <= f64::from(cap) && score.signum() == found.signum());
                     let distance = (found - score).abs();
-                    assert!(distance <= off, "{product:e} of {cap}: {distance:e} > {off:e}");
+                    assert!(
+                        distance <= off,
+                        "{product:e} of {cap}: {distance:e} > {off:e}"
+                    );
                     assert!(off <= f64::from(size) * 2.0 * U + f64::from(cap) * 20.0 * U);
                 }
                 size *= 1.37;

@@ -303,7 +303,11 @@ mod tests {
         let [round] = &plain.attention[0][..] else {
             panic!("one round")
         };
-        let of_items: usize = round.items.iter().map(|(_, list)| list.count * Item::WORDS).sum();
+        let of_items: usize = round
+            .items
+            .iter()
+            .map(|(_, list)| list.count * Item::WORDS)
+            .sum();
         assert_eq!(plain.words.len(), 6 + 6 + 6 * 32 + 2 + 21 + of_items);
     }
 }

@@ -24,7 +24,10 @@ const LAYER_DISPATCHES: usize = 24;
 /// is not cut, as long as a submit holds it.
 pub(super) fn layers_per_submit(num_layers: usize, step: &Step) -> usize {
     let attention = |round: &AttentionRound| round.items.len() + 1;
-    let of_window = step.attention.iter().map(|rounds| rounds.iter().map(attention).sum());
+    let of_window = step
+        .attention
+        .iter()
+        .map(|rounds| rounds.iter().map(attention).sum());
     let of_layer = LAYER_DISPATCHES + of_window.max().unwrap_or(0);
     if step.longest_span <= 1 {
         return num_layers.min(ROOM / of_layer).max(1);

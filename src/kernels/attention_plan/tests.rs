@@ -103,7 +103,13 @@ fn what_lies_before_the_window_is_neither_planned_nor_looked_at() {
     // two splits and a half of pages, of which only the last twenty are known
     let mut table = vec![PageId::MAX; 20];
     table.extend(4..24);
-    let window = |window| plan(&[sequence(0, 2, 600, &table)], &limits(64, 64), Some(window));
+    let window = |window| {
+        plan(
+            &[sequence(0, 2, 600, &table)],
+            &limits(64, 64),
+            Some(window),
+        )
+    };
     // keys 557..=600 and 558..=601 are in the last split
     let rounds = window(44);
     let items: Vec<_> = rounds[0].slabs.iter().flatten().map(Item::words).collect();
@@ -112,10 +118,7 @@ fn what_lies_before_the_window_is_neither_planned_nor_looked_at() {
     // keys 511..=600 begin in the split before, 512..=601 do not
     let rounds = window(90);
     let items: Vec<_> = rounds[0].slabs.iter().flatten().map(Item::words).collect();
-    let expected = [
-        [0, 2, 600, 1000, 1, 1, 0, 0],
-        [0, 2, 600, 1000, 2, 1, 2, 0],
-    ];
+    let expected = [[0, 2, 600, 1000, 1, 1, 0, 0], [0, 2, 600, 1000, 2, 1, 2, 0]];
     assert_eq!(items, expected);
     let words: Vec<_> = rounds[0].merge.iter().map(MergeRow::words).collect();
     assert_eq!(words, [[0, 2, 0, 2], [1, 1, 3, 2]]);
