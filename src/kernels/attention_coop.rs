@@ -6,16 +6,17 @@
 //! [`attention`](super::attention); its tiles are larger.
 
 use super::activations::Activations;
-use super::attention::{self, AttentionParams, AttentionShape, Items, MAX_HEAD_DIM};
+use super::attention::{AttentionParams, AttentionShape, Items, MAX_HEAD_DIM};
 use super::attention_coop_cases;
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
+use super::attention_reference::{self, Scores};
 use super::case::{Case, U, dot_bound};
 use super::twin::{self, Effort, Piece};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
 use crate::gpu::{Call, Coop, Kernel, Part, Recorder, Tensor, Variant};
-use crate::kv::{KvFormat, KvSlab, SPLIT_SIZE};
+use crate::kv::{KvFormat, KvSlab};
 use crate::wgsl;
 use std::f64::consts::LOG2_E;
 
@@ -111,10 +112,10 @@ pub fn reference(
     q: &[f32],
     keys: &[f32],
     values: &[f32],
-    scale: f64,
+    scores: Scores,
     format: KvFormat,
 ) -> (Vec<f64>, Vec<f64>) {
-    let row = Row::new(q, keys, values, scale, format);
+    let row = Row::new(q, keys, values, scores, format);
     let weights = row.weights(0.0);
     let sum: f64 = weights.iter().map(|w| w.0).sum();
     let least_sum = sum - weights.iter().map(|w| w.1).sum::<f64>();
@@ -135,13 +136,13 @@ fn partial(
     q: &[f32],
     keys: &[f32],
     values: &[f32],
-    scale: f64,
+    scores: Scores,
     format: KvFormat,
 ) -> Vec<(f64, f64)> {
     if keys.is_empty() {
-        return attention::empty_partial(q.len());
+        return attention_reference::empty_partial(q.len());
     }
-    let row = Row::new(q, keys, values, scale, format);
+    let row = Row::new(q, keys, values, scores, format);
     let top_off = row.scores.iter().fold(0.0f64, |most, s| most.max(s.1));
     let weights = row.weights(top_off);
     let above = 2f64.powi(15);
@@ -175,7 +176,7 @@ struct Row {
 const STEP: f64 = 1.0 / 1024.0;
 
 impl Row {
-    fn new(q: &[f32], keys: &[f32], values: &[f32], scale: f64, format: KvFormat) -> Row {
+    fn new(q: &[f32], keys: &[f32], values: &[f32], scores: Scores, format: KvFormat) -> Row {
         let dim = q.len();
         let saturated = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.clamp(-MAX, MAX)).collect() };
         let (keys, values) = (saturated(keys), saturated(values));
@@ -191,8 +192,7 @@ impl Row {
             let rounded = abs * ((1.0 + STEP) * (1.0 + kv_step) - 1.0)
                 + 2f64.powi(-34) * q_peak * abs_sum(key)
                 + kv_least * q_sum;
-            let off = scale.abs() * (dot_bound(dim + 2, *abs) + rounded);
-            (dot * scale, off)
+            scores.of(*dot, dot_bound(dim + 2, *abs) + rounded)
         };
         let scores: Vec<(f64, f64)> = dots.iter().zip(keys.chunks(dim)).map(score).collect();
         Row {
@@ -206,8 +206,7 @@ impl Row {
     }
 
     fn rescalings(&self) -> f64 {
-        let keys = self.scores.len();
-        (keys.div_ceil(LEAST_KEYS) + keys.div_ceil(SPLIT_SIZE)) as f64
+        attention_reference::rescalings(self.scores.len(), LEAST_KEYS)
     }
 
     /// Weights, the largest being 1, with how far each may be off where all scores are by `shift` more.
@@ -263,6 +262,7 @@ pub fn record(
     q: &Tensor,
     step_meta: &Tensor,
     items: Items,
+    window: Option<usize>,
     partials: &Tensor,
     output: Output,
     out: &Tensor,
@@ -278,7 +278,7 @@ pub fn record(
     let tiles = Width::of(shape.head_dim).tiles(shape, items.max_tokens.max(1));
     let format = KvFormat::of(slab.k.dtype());
     rec.dispatch(
-        &variant(coop.size, shape.head_dim, format, output),
+        &variant(coop.size, shape, format, output),
         &[
             (output.binding(), out),
             ("step_meta", step_meta),
@@ -287,22 +287,23 @@ pub fn record(
             ("k", &slab.k),
             ("v", &slab.v),
         ],
-        shape.params(slab, items, tiles),
+        shape.params(slab, items, tiles, window),
         grid(items.count * shape.num_kv_heads * tiles),
     );
 }
 
 /// The variant; subgroups may have any size, since they take matrices in turn.
-fn variant(size: u32, head_dim: usize, format: KvFormat, output: Output) -> Variant {
+fn variant(size: u32, shape: &AttentionShape, format: KvFormat, output: Output) -> Variant {
     static SIZE_8: Part = wgsl!("attention/coop_8.wgsl");
     static SIZE_16: Part = wgsl!("attention/coop_16.wgsl");
     let variant = Variant::new(&ATTENTION_COOP)
         .part(format.part())
         .part(if size == 8 { &SIZE_8 } else { &SIZE_16 })
-        .part(&Width::of(head_dim).part);
+        .part(&Width::of(shape.head_dim).part)
+        .part(shape.score_part());
     output
         .stores(Activations::F32, variant)
-        .set("HEAD_DIM", head_dim as u32)
+        .set("HEAD_DIM", shape.head_dim as u32)
 }
 
 /// What a dispatch writes.
@@ -311,23 +312,35 @@ fn variant(size: u32, head_dim: usize, format: KvFormat, output: Output) -> Vari
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let format = KvFormat::of_variant(&call.variant);
-    let whole = |q: &[f32], keys: &[f32], values: &[f32], scale| {
-        let (out, bounds) = reference(q, keys, values, scale, format);
+    let whole = |q: &[f32], keys: &[f32], values: &[f32], scores| {
+        let (out, bounds) = reference(q, keys, values, scores, format);
         out.into_iter().zip(bounds).collect()
     };
     let part =
-        |q: &[f32], keys: &[f32], values: &[f32], scale| partial(q, keys, values, scale, format);
+        |q: &[f32], keys: &[f32], values: &[f32], scores| partial(q, keys, values, scores, format);
     twin::attention::pieces(call, whole, part)
 }
 
-/// Every size of matrices with every width, cache and output.
+/// Every size of matrices with every width, cache and output, with a cap and without.
 pub fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in KvFormat::ALL {
         for size in attention_coop_cases::SIZES {
             for width in &WIDTHS {
-                for output in [Output::Rows, Output::Records] {
-                    all.push(variant(size, width.dims, format, output));
+                for (output, score_cap) in [
+                    (Output::Rows, None),
+                    (Output::Rows, Some(1.0)),
+                    (Output::Records, None),
+                    (Output::Records, Some(1.0)),
+                ] {
+                    let shape = AttentionShape {
+                        num_heads: 1,
+                        num_kv_heads: 1,
+                        head_dim: width.dims,
+                        scale: 1.0,
+                        score_cap,
+                    };
+                    all.push(variant(size, &shape, format, output));
                 }
             }
         }
@@ -355,19 +368,22 @@ mod tests {
     }
 
     /// A split as the shader walks it, in f32, with sums in one of the orders that a device may have.
-    fn walked(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> Vec<f32> {
+    fn walked(q: &[f32], keys: &[f32], values: &[f32], scores: Scores) -> Vec<f32> {
         let dim = q.len();
         let peak = q.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         let exponent = (peak.to_bits() >> 23).clamp(11, 254);
         let up = f32::from_bits((264 - exponent) << 23);
-        let factor = f32::from_bits((exponent - 10) << 23) * (scale * LOG2_E) as f32;
+        let factor = f32::from_bits((exponent - 10) << 23) * (scores.scale * LOG2_E) as f32;
         let q: Vec<f32> = q.iter().map(|v| half(v * up)).collect();
         let (mut m, mut l, mut o) = (-1e30f32, 0.0f32, vec![0.0f32; dim]);
         let chunks = keys.chunks(LEAST_KEYS * dim);
         for (keys, values) in chunks.zip(values.chunks(LEAST_KEYS * dim)) {
             let score = |key: &[f32]| {
                 let products = key.iter().zip(&q).map(|(k, q)| half(*k) * q);
-                products.sum::<f32>() * factor
+                let score = products.sum::<f32>() * factor;
+                let Some(cap) = scores.cap else { return score };
+                let t = (-score.abs() * (2.0 / cap) as f32).exp2();
+                ((cap * LOG2_E) as f32 * ((1.0 - t) / (1.0 + t))).copysign(score)
             };
             let scores: Vec<f32> = keys.chunks(dim).map(score).collect();
             let raised = scores.iter().fold(m, |top, s| top.max(s - 15.0));
@@ -395,11 +411,14 @@ mod tests {
     #[test]
     fn a_split_in_f16_is_within_the_bounds_of_a_partial_result() {
         for (seed, keys) in [1, 31, 33, 200, 256].into_iter().enumerate() {
-            for (format, scale) in [
-                (KvFormat::F16, 0.125),
-                (KvFormat::F32, 0.125),
-                (KvFormat::F16, 1.5),
+            for (format, scale, cap) in [
+                (KvFormat::F16, 0.125, None),
+                (KvFormat::F32, 0.125, None),
+                (KvFormat::F16, 1.5, None),
+                (KvFormat::F16, 0.125, Some(2.0)),
+                (KvFormat::F32, 1.5, Some(50.0)),
             ] {
+                let scores = Scores { scale, cap };
                 let mut data = Data::new(seed as u64);
                 let q = data.normal(64);
                 let mut cached = || -> Vec<f32> {
@@ -410,8 +429,8 @@ mod tests {
                     }
                 };
                 let (keys, values) = (cached(), cached());
-                let exact = partial(&q, &keys, &values, scale, format);
-                let found = walked(&q, &keys, &values, scale);
+                let exact = partial(&q, &keys, &values, scores, format);
+                let found = walked(&q, &keys, &values, scores);
                 assert_eq!(exact.len(), found.len());
                 for (i, (&(exact, bound), found)) in exact.iter().zip(found).enumerate() {
                     let off = (exact - f64::from(found)).abs();

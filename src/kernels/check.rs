@@ -43,6 +43,10 @@ pub struct CheckShape {
     pub num_kv_heads: usize,
     /// Dims of a head.
     pub head_dim: usize,
+    /// Attention scores have this cap.
+    pub score_cap: Option<f32>,
+    /// Tokens of some layers see a window of keys.
+    pub windowed: bool,
     /// Logits of a row.
     pub vocab: usize,
     /// The cache of a layer is in several pieces.
@@ -55,8 +59,15 @@ impl CheckShape {
     /// Everything in words: what the result of the cases depends on, beside the adapter.
     pub fn describe(&self) -> String {
         let coop = self.coop.map_or(0, |coop| coop.size);
+        let mut attention = String::new();
+        if let Some(cap) = self.score_cap {
+            attention = format!(" cap={cap}");
+        }
+        if self.windowed {
+            attention.push_str(" windowed");
+        }
         format!(
-            "{} kv={} {} coop={coop} hidden={} intermediate={} heads={}/{}x{} vocab={} slabs={} rows={}",
+            "{} kv={} {} coop={coop} hidden={} intermediate={} heads={}/{}x{}{attention} vocab={} slabs={} rows={}",
             self.format.name,
             self.kv_format.name(),
             self.tuning.describe(),
@@ -127,7 +138,10 @@ impl CheckShape {
     fn heads(&self) -> AttentionShape {
         let kv_heads = self.num_kv_heads.min(MOST_KV_HEADS);
         let group = self.num_heads / self.num_kv_heads;
-        attention_cases::shape(group * kv_heads, kv_heads, self.head_dim)
+        AttentionShape {
+            score_cap: self.score_cap,
+            ..attention_cases::shape(group * kv_heads, kv_heads, self.head_dim)
+        }
     }
 
     fn mode(&self, coop: Option<Coop>, partial_slots: usize) -> Mode {
@@ -136,6 +150,15 @@ impl CheckShape {
             coop,
             output: Output::of(&self.heads()),
             partial_slots,
+            window: None,
+        }
+    }
+
+    /// All that a token may see of keys: windows are no other kernel, and one stands for all.
+    fn windows(&self) -> &'static [Option<usize>] {
+        match self.windowed {
+            false => &[None],
+            true => &[None, Some(75)],
         }
     }
 
@@ -157,11 +180,16 @@ impl CheckShape {
         let mut all = Vec::new();
         for (seed, sequences) in [single.as_slice(), &chunks].into_iter().enumerate() {
             for (slots, sequences) in [(0, in_place[seed]), (24, sequences)] {
-                let mode = self.mode(None, slots);
                 let (shape, pages) = (self.heads(), self.slab_pages());
                 let seed = seed as u64;
                 let (format, case) = (self.kv_format, attention_cases::case);
-                all.push(case(seed, shape, format, pages, sequences, mode));
+                for &window in self.windows() {
+                    let mode = Mode {
+                        window,
+                        ..self.mode(None, slots)
+                    };
+                    all.push(case(seed, shape, format, pages, sequences, mode));
+                }
             }
         }
         all
@@ -229,11 +257,16 @@ impl CheckShape {
             ));
         }
         let slots = if self.several_slabs { 256 } else { 0 };
-        let mode = self.mode(Some(coop), slots);
         let sequences = [(0, 33), (250, 9), (511, 2)];
         let (shape, pages) = (self.heads(), self.slab_pages());
         let case = attention_cases::case;
-        all.push(case(3, shape, self.kv_format, pages, &sequences, mode));
+        for &window in self.windows() {
+            let mode = Mode {
+                window,
+                ..self.mode(Some(coop), slots)
+            };
+            all.push(case(3, shape, self.kv_format, pages, &sequences, mode));
+        }
         all
     }
 }

@@ -15,6 +15,8 @@ pub mod attention_merge;
 mod attention_merge_cases;
 pub mod attention_output;
 pub mod attention_plan;
+mod attention_reference;
+mod attention_window_cases;
 pub mod case;
 mod case_weights;
 pub mod check;

@@ -82,7 +82,10 @@ pub struct Decoder {
     weights: ModelWeights,
     pub(super) kv: KvCache,
     pub(super) scratch: Scratch,
-    rope_table: RopeTable,
+    /// By rotary embedding.
+    rope_tables: Vec<RopeTable>,
+    /// The different windows of its layers.
+    windows: Vec<Option<usize>>,
     pub(super) safety: Arc<Safety>,
     pub(super) recorder: Recorder,
 }
@@ -120,7 +123,9 @@ impl Decoder {
                 }
                 made.map(|(kv, scratch)| (options, kv, scratch))
             })?;
-        let rope_table = RopeTable::new(&config.ropes[0], config.head_dim);
+        let ropes = config.ropes.iter();
+        let rope_tables = ropes.map(|rope| RopeTable::new(rope, config.head_dim));
+        let (rope_tables, windows) = (rope_tables.collect(), config.windows());
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
             config,
@@ -129,7 +134,8 @@ impl Decoder {
             weights,
             kv,
             scratch,
-            rope_table,
+            rope_tables,
+            windows,
             safety: Arc::default(),
             recorder,
         })
@@ -223,7 +229,14 @@ impl Decoder {
             wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
-        Step::new(spans, &self.rope_table, &limits)
+        let with_positions = self.config.learned_positions;
+        Step::new(
+            spans,
+            &self.rope_tables,
+            &self.windows,
+            with_positions,
+            &limits,
+        )
     }
 
     /// Records the forward pass of `step`. Afterwards the first `step.head_rows` rows of
@@ -257,6 +270,7 @@ impl Decoder {
             config,
             options,
             weights,
+            windows,
             kv,
             scratch: s,
             recorder: rec,
@@ -289,6 +303,7 @@ impl Decoder {
             coop: coop_of(options, n),
             norm,
             shape: attention_shape(config),
+            windows,
             step,
             s,
         };
@@ -296,7 +311,7 @@ impl Decoder {
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
             pass.rec.at(Some(index), "");
-            pass.record(layer, kv.layer(index), next_norm);
+            pass.record(layer, config.layer_kind(index), kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }

@@ -1,5 +1,6 @@
 //! One layer of the forward pass, recorded as dispatches.
 
+use super::config::LayerKind;
 use super::scratch::Scratch;
 use super::step::{AttentionRound, Step};
 use super::weights::LayerWeights;
@@ -20,16 +21,25 @@ pub(super) struct LayerPass<'a> {
     pub coop: Option<Coop>,
     pub norm: Norm,
     pub shape: AttentionShape,
+    /// Those that the step has plans for.
+    pub windows: &'a [Option<usize>],
     pub step: &'a Step,
     pub s: &'a Scratch,
 }
 
 impl LayerPass<'_> {
-    /// Records a layer: attention and the gated MLP, each added to the residual stream. `next_norm` is the
-    /// weight of the norm that follows it.
-    pub fn record(&mut self, layer: &LayerWeights, slabs: &[KvSlab], next_norm: &Tensor) {
+    /// Records a layer of a kind: attention and the gated MLP, each added to the residual stream.
+    /// `next_norm` is the weight of the norm that follows it.
+    pub fn record(
+        &mut self,
+        layer: &LayerWeights,
+        kind: LayerKind,
+        slabs: &[KvSlab],
+        next_norm: &Tensor,
+    ) {
         let (step, s, norm) = (self.step, self.s, Some(self.norm));
         let n = step.num_tokens;
+        let rope_rows = step.rope_rows[kind.rope];
         self.rec.at_op("qkv");
         match (slabs, &s.qkv) {
             ([slab], _) => {
@@ -37,20 +47,21 @@ impl LayerPass<'_> {
                     q: &s.q,
                     slab,
                     step_meta: &s.meta,
-                    rows: step.rope_rows,
+                    rows: rope_rows,
                 };
                 self.matmul(&layer.qkv, &s.act, norm, out);
             }
             (slabs, Some(y)) => {
                 let out = Out::Store { y };
                 self.matmul(&layer.qkv, &s.act, norm, out);
-                rope::record(self.rec, slabs, y, n, &s.meta, step.rope_rows, &s.q);
+                rope::record(self.rec, slabs, y, n, &s.meta, rope_rows, &s.q);
             }
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }
         self.rec.at_op("attention");
-        for round in &step.attention {
-            self.attention(slabs, round);
+        let plan = self.windows.iter().position(|&w| w == kind.window);
+        for round in &step.attention[plan.expect("a plan for each window")] {
+            self.attention(slabs, kind.window, round);
         }
         if let Some(attended) = &s.attended {
             pack::record(self.rec, self.tuning, attended, n, &s.act_attended);
@@ -94,7 +105,7 @@ impl LayerPass<'_> {
     }
 
     /// A round of attention, planned for the kernel that the same choice leads to.
-    fn attention(&mut self, slabs: &[KvSlab], round: &AttentionRound) {
+    fn attention(&mut self, slabs: &[KvSlab], window: Option<usize>, round: &AttentionRound) {
         let (rec, s, shape) = (&mut *self.rec, self.s, &self.shape);
         let (q, meta, partials) = (&s.q, &s.meta, &s.partials);
         let output = Output::of(shape);
@@ -103,7 +114,7 @@ impl LayerPass<'_> {
             let slab = &slabs[slab];
             match self.coop {
                 Some(coop) => attention_coop::record(
-                    rec, coop, shape, slab, q, meta, items, partials, output, out,
+                    rec, coop, shape, slab, q, meta, items, window, partials, output, out,
                 ),
                 None => attention::record(
                     rec,
@@ -113,6 +124,7 @@ impl LayerPass<'_> {
                     q,
                     meta,
                     items,
+                    window,
                     partials,
                     output,
                     out,

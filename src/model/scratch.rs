@@ -61,6 +61,7 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
         scale: config.score_scale() as f32,
+        score_cap: config.score_cap,
     }
 }
 
@@ -122,8 +123,10 @@ impl Scratch<Spec> {
         // its page table, and the different tokens that penalties look back at
         let different = options.max_model_len.min(config.vocab_size);
         let of_sequence = pages_for(options.max_model_len) + 3 * different;
-        let meta_words =
-            n * (16 + config.head_dim) + options.max_running * of_sequence + 16 * slots;
+        let (ropes, plans) = (config.ropes.len(), config.windows().len());
+        // of a token its id, slot, position and row of logits, its angles, and its items and merge rows
+        let of_token = 4 + config.head_dim * ropes + 12 * plans;
+        let meta_words = n * of_token + options.max_running * of_sequence + 16 * slots * plans;
         let halved = config.hidden_size.max(config.q_width());
         let halved = halve::dims(n, halved.max(config.intermediate_size));
         let page = [config.num_kv_heads, PAGE_SIZE, config.head_dim];

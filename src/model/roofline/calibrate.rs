@@ -181,7 +181,8 @@ fn attention_test(
         pages: &pages,
         head_rows: HeadRows::None,
     };
-    let step = Step::new(&[span], &RopeTable::new(&c.ropes[0], c.head_dim), &limits);
+    let ropes = [RopeTable::new(&c.ropes[0], c.head_dim)];
+    let step = Step::new(&[span], &ropes, &[None], false, &limits);
     let meta = gpu.tensor("calibration", DType::U32, &[step.words.len()])?;
     gpu.upload(&meta, 0, bytemuck::cast_slice(&step.words))?;
     let q = gpu.tensor("calibration", DType::F32, &[tokens, c.q_width()])?;
@@ -196,10 +197,10 @@ fn attention_test(
     let tuning = subject.tuning;
     Ok(Box::new(move |rec| {
         for slab in &slabs {
-            for round in &step.attention {
+            for round in step.attention.iter().flatten() {
                 for &(_, items) in &round.items {
                     attention::record(
-                        rec, &tuning, &shape, slab, &q, &meta, items, &partials, output, &out,
+                        rec, &tuning, &shape, slab, &q, &meta, items, None, &partials, output, &out,
                     );
                 }
                 let (at, rows) = (round.merge_at, round.merge_rows);

@@ -141,6 +141,8 @@ pub fn shape_of(
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
+        score_cap: config.score_cap,
+        windowed: config.windows().iter().any(Option::is_some),
         vocab: config.vocab_size,
         several_slabs: false,
         many_rows: false,
