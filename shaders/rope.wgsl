@@ -1,21 +1,22 @@
 // Rotary position embedding, and the way of K and V into their pages, where matmul/out_qkv cannot do
-// it on its way: where a layer's pages are in several slabs.
-//   q[t, h, 2 i ..]  = rope_turn(qkv[t, h, 2 i ..])      dims (2 i, 2 i + 1) are rotated together
+// it on its way: where a layer's pages are in several slabs, or queries and keys are normalised first.
+//   n[t, h]          = what rope/norm_* makes of qkv[t, h], for heads of queries and keys
+//   q[t, h, 2 i ..]  = rope_turn(n[t, h, 2 i ..])      dims (2 i, 2 i + 1) are rotated together
 // K heads likewise, into the token's slot; V heads unchanged, into the same slot of V.
 //
 // Shapes   qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] f32: queries, keys, values;
 //          q: [num_tokens, num_heads * head_dim] f32; k, v: [page][kv_head][16][head_dim].
 //          step_meta: at slots_at a slot (page * 16 + offset) per token; at rope_at, per token,
 //          head_dim / 2 pairs (cos, sin) of f32 bits, computed on the host.
-// Order    one product rounded, then one fma (lib/rope).
-// Dispatch one invocation per token, head and four dims. Tokens whose page is in another slab are
-//          skipped; q is written where write_q is 1.
-// Parts    kv/*, lib/rope
+// Order    that of the norm's sums is told in rope/norm_*; then one product rounded and one fma (lib/rope).
+// Dispatch a folded grid; which dims of which head an invocation has is told in rope/norm_*. Tokens
+//          whose page is in another slab are skipped; q is written where write_q is 1.
+// Parts    rope/norm_*, kv/*, lib/rope; lib/team_shared, act/record and lib/row_64 as the norm needs
 const ROPE_WG: u32 = 64u;
 
 struct Params {
     num_tokens: u32, num_heads: u32, num_kv_heads: u32, head_dim: u32,
-    slots_at: u32, rope_at: u32, first_page: u32, num_pages: u32, write_q: u32,
+    slots_at: u32, rope_at: u32, first_page: u32, num_pages: u32, write_q: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
@@ -29,17 +30,12 @@ struct Params {
 fn rope(@builtin(workgroup_id) workgroup: vec3<u32>,
         @builtin(num_workgroups) workgroups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-    let quads = params.head_dim / 4u;
-    let all_heads = params.num_heads + 2u * params.num_kv_heads;
-    let index = (workgroup.y * workgroups.x + workgroup.x) * ROPE_WG + lane;
-    let quad = index % quads;
-    let head = index / quads % all_heads;
-    let token = index / quads / all_heads;
-    if (token >= params.num_tokens) {
-        return;
-    }
+    rope_walk(workgroup.y * workgroups.x + workgroup.x, lane);
+}
 
-    let value = qkv[index];
+// What becomes of four dims of a head, counting queries, keys and values, after the norm.
+fn rope_put(token: u32, head: u32, quad: u32, value: vec4<f32>) {
+    let quads = params.head_dim / 4u;
     let angle = params.rope_at + token * params.head_dim + quad * 4u;
     let angles = vec4<u32>(step_meta[angle], step_meta[angle + 1u], step_meta[angle + 2u], step_meta[angle + 3u]);
     let turned = rope_turn(value, bitcast<vec4<f32>>(angles));

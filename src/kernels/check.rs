@@ -10,7 +10,7 @@ use super::attention_output::Output;
 use super::case::{Case, Data};
 use super::matmul_output::{Ending, Kind, MlpKind};
 use super::{Tuning, argmax, attention_merge_cases, embedding, gather_rows, halve, matmul_cases};
-use super::{matmul_coop_cases, pack, penalties, rope, sample};
+use super::{matmul_coop_cases, pack, penalties, rope_cases, sample};
 use crate::gpu::Coop;
 use crate::kv::KvFormat;
 use crate::quant::{Format, GROUP};
@@ -222,7 +222,7 @@ impl CheckShape {
                 ..
             } = self.heads();
             let shape = (17, num_heads, num_kv_heads, head_dim);
-            all.push(rope::case(1, self.kv_format, shape));
+            all.push(rope_cases::case(1, self.kv_format, None, shape));
         }
         all.extend(gather_rows::cases());
         // the best of each row is somewhere else

@@ -54,7 +54,7 @@ impl LayerPass<'_> {
             (slabs, Some(y)) => {
                 let out = Out::Store { y };
                 self.matmul(&layer.qkv, &s.act, norm, out);
-                rope::record(self.rec, slabs, y, n, &s.meta, rope_rows, &s.q);
+                rope::record(self.rec, slabs, y, n, &s.meta, rope_rows, None, &s.q);
             }
             (slabs, None) => panic!("no room for qkv of a cache in {} slabs", slabs.len()),
         }

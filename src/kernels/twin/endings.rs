@@ -182,8 +182,10 @@ pub(crate) fn turned(x: &[Exact], angles: &[(f32, f32)]) -> Vec<Exact> {
     let rounded: Vec<f32> = x.iter().map(|v| v.0 as f32).collect();
     let (turned, abs) = rope::reference(&rounded, angles);
     let bound = |(i, (value, abs)): (usize, (f64, f64))| {
-        let (own, other) = (x[i].1, x[i ^ 1].1);
-        (value, own + other + 5.0 * U * abs + 1e-30)
+        let (cos, sin) = angles[i / 2];
+        let [cos, sin] = [cos, sin].map(|v| f64::from(v.abs()));
+        let own = x[i].1 * cos + x[i ^ 1].1 * sin;
+        (value, own + 5.0 * U * abs + 1e-30)
     };
     turned.into_iter().zip(abs).enumerate().map(bound).collect()
 }
