@@ -72,17 +72,9 @@ impl<'m, 'a> Finder<'m, 'a> {
             Some(QkNorm::Whole) => (q, kv),
             _ => (Dim(c.head_dim, "head_dim"), Dim(c.head_dim, "head_dim")),
         };
-        let mut head_norm = |name: &str, dim: Dim| match c.qk_norm {
-            None => Ok(None),
-            Some(_) => {
-                let mut slice = self.slice(self.full(index, name), dim, None)?;
-                slice.turned = turned;
-                Ok(Some(self.weight(Rows::concat(vec![slice]))))
-            }
-        };
         Ok(LayerMap {
-            q_norm: head_norm(l.q_norm, q_norm)?,
-            k_norm: head_norm(l.k_norm, k_norm)?,
+            q_norm: self.head_norm(index, l.q_norm, q_norm)?,
+            k_norm: self.head_norm(index, l.k_norm, k_norm)?,
             attn_norm: self.norm_before(&attn_norm, hidden)?,
             attn_norm_bias: self.norm_bias(&attn_norm)?,
             qkv: turn(self.slices(index, l.qkv, &[q, kv, kv], Some(hidden))?),
@@ -190,6 +182,18 @@ impl<'m, 'a> Finder<'m, 'a> {
     pub fn norm(&mut self, name: &str, dim: Dim) -> Result<Vector<'a>> {
         let slice = self.slice(name.to_owned(), dim, None)?;
         Ok(self.weight(Rows::concat(vec![slice])))
+    }
+
+    /// The weight of a norm of queries or keys, in the order of their rows.
+    fn head_norm(&mut self, index: usize, name: &str, dim: Dim) -> Result<Option<Vector<'a>>> {
+        if self.config.qk_norm.is_none() {
+            return Ok(None);
+        }
+        let slice = Slice {
+            turned: self.turned(index),
+            ..self.slice(self.full(index, name), dim, None)?
+        };
+        Ok(Some(self.weight(Rows::concat(vec![slice]))))
     }
 
     /// The weight of a norm.
