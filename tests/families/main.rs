@@ -175,7 +175,7 @@ fn every_part_of_a_family_matters() {
         assert!(!effects.is_empty(), "{name}");
         for effect in effects {
             let differs = effect["differs"].as_f64().unwrap();
-            assert!(differs > 20.0 * BOUND, "{name}: {effect}");
+            assert!(differs > 5.0 * BOUND, "{name}: {effect}");
         }
     }
 }
