@@ -144,20 +144,20 @@ impl Default for Config {
 }
 
 /// How a file spells the fields that [`Config::check`] complains of.
-#[derive(Clone, Copy)]
+#[derive(Clone, Debug)]
 pub struct Spelling {
     /// `num_heads`.
-    pub num_heads: &'static str,
+    pub num_heads: String,
     /// `num_kv_heads`.
-    pub num_kv_heads: &'static str,
+    pub num_kv_heads: String,
     /// `head_dim`.
-    pub head_dim: &'static str,
+    pub head_dim: String,
     /// `hidden_size`.
-    pub hidden_size: &'static str,
+    pub hidden_size: String,
     /// `intermediate_size`.
-    pub intermediate_size: &'static str,
+    pub intermediate_size: String,
     /// `norm_eps`.
-    pub norm_eps: &'static str,
+    pub norm_eps: String,
 }
 
 impl Config {
@@ -188,8 +188,12 @@ impl Config {
         windows
     }
 
-    /// The same for a context of `context` tokens, where that decides about a factor.
+    /// The same for a context of `context` tokens, where that decides about a factor; a window that no
+    /// context exceeds is none.
     pub fn for_context(mut self, context: usize) -> Config {
+        for kind in &mut self.layer_kinds {
+            kind.window = kind.window.filter(|&window| window < context);
+        }
         for rope in &mut self.ropes {
             rope.settle(context);
         }
@@ -220,7 +224,7 @@ impl Config {
         if !self.num_heads.is_multiple_of(self.num_kv_heads) {
             let (q, kv) = (self.num_heads, self.num_kv_heads);
             return wrong(
-                spelling.num_kv_heads,
+                &spelling.num_kv_heads,
                 format!(
                     "is {kv}, which does not divide {} = {q}",
                     spelling.num_heads
@@ -229,7 +233,7 @@ impl Config {
         }
         if !(32..=256).contains(&self.head_dim) || !self.head_dim.is_multiple_of(8) {
             return wrong(
-                spelling.head_dim,
+                &spelling.head_dim,
                 format!(
                     "is {}, expected a multiple of 8 from 32 to 256",
                     self.head_dim
@@ -238,7 +242,7 @@ impl Config {
         }
         if self.hidden_size > MAX_HIDDEN || !self.hidden_size.is_multiple_of(4) {
             return wrong(
-                spelling.hidden_size,
+                &spelling.hidden_size,
                 format!(
                     "is {}, expected a multiple of 4 up to {MAX_HIDDEN}",
                     self.hidden_size
@@ -247,13 +251,13 @@ impl Config {
         }
         if !self.intermediate_size.is_multiple_of(4) {
             return wrong(
-                spelling.intermediate_size,
+                &spelling.intermediate_size,
                 format!("is {}, expected a multiple of 4", self.intermediate_size),
             );
         }
         if self.norm_eps.is_nan() || self.norm_eps <= 0.0 || self.norm_eps > 1.0 {
             return wrong(
-                spelling.norm_eps,
+                &spelling.norm_eps,
                 format!("is {}, expected a number above 0, up to 1", self.norm_eps),
             );
         }

@@ -331,6 +331,6 @@ mod tests {
 
     #[test]
     fn what_can_be_run_is_known() {
-        assert!(is_run(LLAMA) && is_run("llama") && !is_run(GEMMA2));
+        assert!(is_run(LLAMA) && is_run("llama") && is_run(GEMMA2) && !is_run("MambaForCausalLM"));
     }
 }

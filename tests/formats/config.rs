@@ -196,7 +196,7 @@ fn c6_the_norms_epsilon() {
     for eps in [json!(0), json!(-1e-5), json!(2)] {
         refused(
             with("rms_norm_eps", eps),
-            &["config.json: norm_eps: is ", "above 0"],
+            &["config.json: rms_norm_eps: is ", "above 0"],
         );
     }
     let (config, heard) = warnings(|| with("rms_norm_eps", json!(1e-45)));

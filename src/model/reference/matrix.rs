@@ -12,6 +12,11 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
+    /// Row `index`.
+    pub fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.columns..][..self.columns]
+    }
+
     /// The product with each of `inputs`.
     pub fn times(&self, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let rows = self.values.len() / self.columns;
