@@ -1,5 +1,5 @@
 //! The fast mode against the canonical one where an adapter has cooperative matrices, and its refusal
-//! where there are none. The kernels themselves are held against their twins by `tests/kernels.rs`.
+//! where there are none. The kernels themselves are held against their twins by `tests/kernels`.
 
 mod common;
 

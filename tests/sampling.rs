@@ -1,7 +1,7 @@
 //! The sampler as a source of random numbers: right frequencies, streams that repeat and streams that
 //! differ, and filters at the ends of their ranges. Seeds are fixed, so every run draws the same.
 //!
-//! What a single draw must be is a case of the kernel, in `tests/kernels.rs`.
+//! What a single draw must be is a case of the kernel, in `tests/kernels`.
 
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Recorder};
 use nelumbo::kernels::case::Data;

@@ -5,7 +5,7 @@ mod common;
 
 use common::gpu;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
-use nelumbo::gpu::faults::{FAULTS, ShaderFault, named, source};
+use nelumbo::gpu::faults::{Edit, FAULTS, ShaderFault, named, source};
 use nelumbo::gpu::{Gpu, OpenOptions, Part, Recorder, Target, Variant};
 use nelumbo::kernels::case::Case;
 use nelumbo::kernels::{ALL, Entry};
@@ -208,4 +208,41 @@ fn the_cases_of_a_kernel_notice_every_fault_in_it() {
     for (fault, kernel) in spared {
         assert!(needs(fault), "{fault}: no case of {kernel} ran");
     }
+}
+
+/// Records behind a shard are written. No model shows it: the shard that they belong to comes next.
+static OVERRUN: ShaderFault = ShaderFault {
+    name: "overrun",
+    kernels: &["matmul"],
+    edits: &[
+        Edit {
+            part: "matmul/out_act.wgsl",
+            find: "let is_own = unit / 8u * 32u < params.num_rows / BLOCKS;",
+            put: "let is_own = row / 32u < records;",
+        },
+        Edit {
+            part: "matmul/out_residual.wgsl",
+            find: "let is_own = unit / 8u * 32u < params.num_rows;",
+            put: "let is_own = row / 32u < records;",
+        },
+    ],
+    shows: "in cases whose shards come in reverse",
+};
+
+#[test]
+fn what_is_written_behind_a_shard_is_noticed() {
+    let Some(gpu) = open(vec![&OVERRUN]) else {
+        return;
+    };
+    let cases = (entry("matmul").cases)();
+    let in_shards = cases.iter().filter(|case| case.name.ends_with("in shards"));
+    let mut endings = BTreeSet::new();
+    for case in in_shards.filter(|case| is_struck(&OVERRUN, case, &gpu)) {
+        let wrong = case.run(&gpu).unwrap();
+        let found = wrong.iter().any(|problem| problem.contains("act_out"));
+        assert!(found, "{}: {wrong:?}", case.name);
+        let own = ["Gated", "Residual"].into_iter();
+        endings.extend(own.filter(|ending| case.name.contains(ending)));
+    }
+    assert_eq!(endings.len(), 2, "both endings");
 }

@@ -1,6 +1,6 @@
 //! Every variant of every kernel, without a device: it is what the Rust side says, it keeps the
 //! limits that all kernels are written for, and it translates to the language of each backend.
-//! Translation is not execution: what runs is told by `tests/kernels.rs`.
+//! Translation is not execution: what runs is told by `tests/kernels`.
 
 use naga::back::{PipelineConstants, glsl, hlsl, msl, pipeline_constants::process_overrides, spv};
 use naga::proc::{BoundsCheckPolicies, IndexableLength};

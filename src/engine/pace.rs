@@ -5,14 +5,17 @@
 //! seconds = fixed + a * decodes + b * decode_context + c * prompt_tokens + d * prompt_context
 //! ```
 //!
-//! Prompt tokens are counted with what is missing to whole tiles of the matrices, which take as long.
-//! The five terms, none below zero, are tracked by recursive least squares with a random walk: what
-//! steps do not tell apart stays as it was, what they tell is followed. Two rules keep it sane. The
-//! uncertainty of a term is bounded, so that no single step turns everything over; and a time that
-//! does not fit at all is set aside until the next one says the same: then the device as a whole has
-//! become slower or faster, and all terms move together.
+//! Prompt tokens are counted with what is missing to whole tiles of the matrices, which take as long, and
+//! without those that are free: a GPU that reads weights for few tokens does the arithmetic of some more
+//! meanwhile. How many, nobody knows before; so there is a line for each of several answers, and the one
+//! that foretold steps best lately counts. A single line without any would learn from short prompts that
+//! tokens cost nothing, and then plan far more than a step has time for. How a line is tracked, [`Line`]
+//! tells.
+
+mod line;
 
 use super::plan::Chunk;
+use line::{Line, TERMS};
 
 /// What a step's time depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,18 +30,6 @@ pub struct Load {
     pub prompt_context: usize,
 }
 
-/// Terms of a step's cost.
-const TERMS: usize = 5;
-/// Before anything is measured, the terms' sizes relative to each other: in tokens of a prompt.
-const SHAPE: [f64; TERMS] = [8.0, 1.0, 1.0 / 2000.0, 1.0, 1.0 / 2000.0];
-/// From step to step all terms together may drift by this share, and each by itself.
-const DRIFT: f64 = 0.03;
-/// A term is known at least to within itself, or so many times what it was expected to be.
-const MOST_UNSURE: f64 = 4.0;
-/// Deviations that are noise in any case, relative to the time.
-const LEAST_NOISE: f64 = 0.04;
-/// How many times the usual deviation does not fit.
-const MISFIT: f64 = 4.0;
 /// Prompt tokens of a step when none was measured.
 const FIRST_CHUNK: usize = 16;
 /// A chunk may be so many times as large as the largest that was measured.
@@ -51,6 +42,19 @@ const FAIR: f64 = 1.7;
 const STRETCH: f64 = 0.2;
 /// Tokens that an invocation of matmul holds: one more costs as much as so many more.
 const TILE: usize = 8;
+/// Tokens of a step, decodes among them, after which those of prompts cost something: the first where
+/// nothing tells them apart.
+const KNEES: [usize; 11] = [0, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512];
+/// Of how well a line foretells, so much is the last step's; a step that it misses by more than this share is
+/// one that it misses.
+const RECENT: f64 = 0.02;
+const MOST_MISSED: f64 = 0.5;
+/// What lines foretell differently by that share tells them apart.
+const TELLING: f64 = 0.1;
+/// Another line counts from when its squared errors are below this share of those of the one that does.
+const BETTER: f64 = 0.5;
+/// Steps with prompts before lines are compared.
+const FIRST_STEPS: usize = 16;
 
 impl Load {
     /// Of a step with these chunks.
@@ -81,16 +85,19 @@ impl Load {
         self
     }
 
-    fn terms(&self) -> [f64; TERMS] {
+    /// What a step depends on, where prompts are free up to `knee` tokens.
+    fn terms(&self, knee: usize) -> [f64; TERMS] {
+        // time is a stair: who does not fill a tile pays for it all the same
+        let tokens = match self.prompt_tokens {
+            0 => 0,
+            tokens => filled(tokens, self.decodes),
+        };
+        let free = knee.saturating_sub(self.decodes);
         [
             1.0,
             self.decodes as f64,
             self.decode_context as f64,
-            // time is a stair: who does not fill a tile pays for it all the same
-            match self.prompt_tokens {
-                0 => 0.0,
-                tokens => filled(tokens, self.decodes) as f64,
-            },
+            tokens.saturating_sub(free) as f64,
             self.prompt_context as f64,
         ]
     }
@@ -99,15 +106,14 @@ impl Load {
 /// What is known about the cost of steps on a device.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
-    /// Seconds for one of each term; none before the first step.
-    costs: Option<[f64; TERMS]>,
-    covariance: [[f64; TERMS]; TERMS],
-    /// Seconds that a token of a prompt was expected to take after the first step.
-    scale: f64,
-    /// Mean deviation of times from what was expected, relative.
-    spread: f64,
-    /// Whether the last time was set aside, and in which direction it missed.
-    misfit: Option<bool>,
+    /// One for each of [`KNEES`].
+    lines: [Line; KNEES.len()],
+    /// How far each was off lately: means of squares, relative.
+    errors: [f64; KNEES.len()],
+    /// Which counts.
+    best: usize,
+    /// Steps with prompts so far.
+    compared: usize,
     /// The most prompt tokens of a step that was measured.
     largest: usize,
 }
@@ -119,82 +125,58 @@ impl Pace {
             return; // a clock that went wrong
         }
         self.largest = self.largest.max(load.prompt_tokens);
-        let terms = load.terms();
-        let Some(mut costs) = self.costs else {
-            self.scale = seconds / dot(&SHAPE, &terms);
-            self.costs = Some(SHAPE.map(|share| share * self.scale));
-            self.spread = LEAST_NOISE;
-            self.widen(0.0, MOST_UNSURE);
-            return;
-        };
-        self.widen(DRIFT, DRIFT);
-        let expected = dot(&costs, &terms);
-        let error = seconds - expected;
-        // of a load whose terms were all found to cost nothing, nothing is expected
-        let deviation = (error.abs() / expected).min(1.0 / LEAST_NOISE);
-        let noise = (1.25 * self.spread).max(LEAST_NOISE) * expected;
-        let mut direction = times(&self.covariance, &terms);
-        let mut variance = dot(&direction, &terms) + noise * noise;
-        if error.abs() > MISFIT * variance.sqrt() {
-            let slower = error > 0.0;
-            if self.misfit.replace(slower) != Some(slower) {
-                return;
-            }
-            self.widen(deviation, 0.0);
-            direction = times(&self.covariance, &terms);
-            variance = dot(&direction, &terms) + noise * noise;
-        } else {
-            self.misfit = None;
-            self.spread += 0.1 * (deviation - self.spread);
+        if load.prompt_tokens > 0 {
+            self.compare(load, seconds);
         }
-        for i in 0..TERMS {
-            costs[i] = (costs[i] + direction[i] * error / variance).max(0.0);
-            for j in 0..TERMS {
-                self.covariance[i][j] -= direction[i] * direction[j] / variance;
-            }
+        for (line, knee) in self.lines.iter_mut().zip(KNEES) {
+            line.learn(&load.terms(knee), seconds);
         }
-        self.costs = Some(costs);
     }
 
-    /// Adds to the uncertainty: that of all terms together, and of each, relative to their sizes.
-    fn widen(&mut self, together: f64, each: f64) {
-        let Some(costs) = self.costs else { return };
-        let size = |i: usize| costs[i].max(SHAPE[i] * self.scale);
-        for i in 0..TERMS {
-            for j in 0..TERMS {
-                self.covariance[i][j] += together * together * costs[i] * costs[j];
-            }
-            self.covariance[i][i] += (each * size(i)).powi(2);
+    /// Holds what each line foretold of a step with prompts against what it took.
+    fn compare(&mut self, load: &Load, seconds: f64) {
+        self.compared += 1;
+        if self.compared <= FIRST_STEPS {
+            return; // they only know what they began with
         }
-        for i in 0..TERMS {
-            let most = (MOST_UNSURE * size(i)).powi(2);
-            let now = self.covariance[i][i];
-            if now > most {
-                // rows and columns alike, so that it stays a covariance
-                let factor = (most / now).sqrt();
-                for j in 0..TERMS {
-                    self.covariance[i][j] *= factor;
-                    self.covariance[j][i] *= factor;
-                }
-            }
+        let mut missed = [0.0; KNEES.len()];
+        for ((line, knee), missed) in self.lines.iter().zip(KNEES).zip(&mut missed) {
+            let expected = line.at(&load.terms(knee)).unwrap_or(seconds);
+            *missed = (expected / seconds - 1.0).clamp(-MOST_MISSED, MOST_MISSED);
         }
+        let most = missed.iter().copied().fold(f64::MIN, f64::max);
+        let least = missed.iter().copied().fold(f64::MAX, f64::min);
+        // a step that all foretell alike says nothing, and makes nothing forgotten
+        let told = RECENT * ((most - least) / TELLING).min(1.0);
+        for (error, missed) in self.errors.iter_mut().zip(missed) {
+            *error += told * (missed * missed - *error);
+        }
+        let best = (0..KNEES.len()).min_by(|&a, &b| self.errors[a].total_cmp(&self.errors[b]));
+        if let Some(best) = best
+            && self.errors[best] < BETTER * self.errors[self.best]
+        {
+            self.best = best;
+        }
+    }
+
+    /// Seconds that a step of `load` takes, as far as anything is known.
+    fn seconds(&self, load: &Load) -> Option<f64> {
+        self.lines[self.best].at(&load.terms(KNEES[self.best]))
     }
 
     /// Seconds that a step of `load` is expected to take: for what does not lie beyond twice the
     /// prompt tokens that were measured.
     pub fn expected(&self, load: &Load) -> Option<f64> {
         let known = load.prompt_tokens <= GROWTH * self.largest;
-        self.costs
-            .filter(|_| known)
-            .map(|costs| dot(&costs, &load.terms()))
+        self.seconds(load).filter(|_| known)
     }
 
     /// The same in two: what grows with tokens, and what grows with the tokens that they attend to.
     pub fn parts(&self, load: &Load) -> Option<(f64, f64)> {
-        let costs = self.costs?;
-        let terms = load.terms();
-        let attention = costs[2] * terms[2] + costs[4] * terms[4];
-        Some((dot(&costs, &terms) - attention, attention))
+        let terms = load.terms(KNEES[self.best]);
+        let attention = [0.0, 0.0, terms[2], 0.0, terms[4]];
+        let attention = self.lines[self.best].at(&attention)?;
+        Some((self.seconds(load)? - attention, attention))
     }
 
     /// How many tokens of a prompt, from `position` on, a step has room for that shall take `limit`
@@ -204,19 +186,16 @@ impl Pace {
     /// takes up most of them, the limit is exceeded by up to a fifth, and where those who decode
     /// exceed it by themselves, they are slowed down by a quarter.
     pub fn prompt_tokens(&self, limit: f64, others: &Load, position: usize, most: usize) -> usize {
-        let Some(costs) = self.costs else {
+        let seconds = |n: usize| self.seconds(&others.with_prompt(position, n));
+        let (Some(alone), Some(all)) = (seconds(0), seconds(most)) else {
             return FIRST_CHUNK.clamp(1, most.max(1));
         };
-        let seconds = |n: usize| dot(&costs, &others.with_prompt(position, n).terms());
-        let alone = seconds(0);
-        let allowed = (limit / (1.0 + self.spread)).max(alone * (1.0 + SLOWDOWN));
-        let token = costs[3] + costs[4] * position as f64;
-        let spare = FAIR * seconds(most) / most as f64 - token;
-        let fair = if spare > 0.0 {
-            (alone / spare).ceil().min(most as f64) as usize
-        } else {
-            most
-        };
+        let seconds = |n: usize| seconds(n).unwrap_or(alone);
+        let allowed =
+            (limit / (1.0 + self.lines[self.best].spread())).max(alone * (1.0 + SLOWDOWN));
+        // tokens of shorter steps are dearer
+        let dear = |n: usize| seconds(n) * most as f64 > FAIR * all * n as f64;
+        let fair = (last_that(most, dear) + 1).min(most);
         let reach = most.min(GROWTH * self.largest.max(FIRST_CHUNK / GROWTH));
         let within = last_that(reach, |n| seconds(n) <= allowed);
         let stretched = last_that(reach, |n| {
@@ -244,14 +223,6 @@ pub(super) fn last_that(most: usize, holds: impl Fn(usize) -> bool) -> usize {
         }
     }
     low
-}
-
-fn dot(a: &[f64; TERMS], b: &[f64; TERMS]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn times(m: &[[f64; TERMS]; TERMS], v: &[f64; TERMS]) -> [f64; TERMS] {
-    std::array::from_fn(|i| dot(&m[i], v))
 }
 
 #[cfg(test)]

@@ -344,7 +344,8 @@ fn sampling_of(row: &Row) -> sample::Row {
     let s = row.sampling;
     sample::Row {
         temperature: if s.is_greedy() { 0.0 } else { s.temperature },
-        top_k: s.top_k as u32,
+        // more than any vocabulary has is all of it
+        top_k: u32::try_from(s.top_k).unwrap_or(u32::MAX),
         top_p: s.top_p,
         min_p: s.min_p,
         seed: row.seed,
@@ -382,6 +383,29 @@ fn top_logprobs(logits: &[f32], count: usize) -> Vec<TokenLogprob> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_candidates_than_a_word_counts_are_all() {
+        for (top_k, expected) in [
+            (0, 0),
+            (7, 7),
+            ((1 << 32) + 1, u32::MAX),
+            (1 << 32, u32::MAX),
+        ] {
+            let sampling = Sampling {
+                top_k,
+                ..Sampling::default()
+            };
+            let row = Row {
+                sampling: &sampling,
+                seed: 0,
+                window: &[],
+                position: 0,
+                logprobs: 0,
+            };
+            assert_eq!(sampling_of(&row).top_k, expected, "{top_k}");
+        }
+    }
 
     #[test]
     fn logprobs_are_sorted_and_sum_to_one() {

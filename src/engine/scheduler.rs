@@ -287,3 +287,7 @@ impl Scheduler {
 #[expect(clippy::print_stdout, reason = "tests tell what they tried")]
 #[path = "tests/simulation.rs"]
 mod simulation;
+
+#[cfg(test)]
+#[path = "tests/turns.rs"]
+mod turns;

@@ -124,7 +124,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         hidden,
         normed,
         squares,
-    } = residual(&out, &before, &gamma);
+    } = residual(&out, 1.0, &before, &gamma);
     let activations = Activations::stored_by(call);
     Ok(vec![
         Piece::f32("hidden", 0, hidden),
@@ -186,7 +186,7 @@ pub(super) fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: 
         hidden,
         normed,
         squares,
-    } = residual(&out, &before, &gamma);
+    } = residual(&out, 1.0, &before, &gamma);
     let (values, bounds) = hidden.into_iter().unzip();
     let activations = tuning.activations;
     let elements = (num_tokens * columns) as f64;

@@ -19,12 +19,12 @@ use std::str::FromStr;
 const LEAST_DEFAULT_CONTEXT: usize = 512;
 
 /// What everything on the device may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MemoryLimit {
     /// So many bytes.
     Bytes(u64),
     /// This part, in percent, of what the device has, or the host where the device is its CPU.
-    Percent(u8),
+    Percent(f64),
 }
 
 impl MemoryLimit {
@@ -32,7 +32,7 @@ impl MemoryLimit {
     pub fn of(self, all: Option<u64>) -> Option<u64> {
         match self {
             MemoryLimit::Bytes(bytes) => Some(bytes),
-            MemoryLimit::Percent(share) => all.map(|all| all / 100 * u64::from(share)),
+            MemoryLimit::Percent(share) => all.map(|all| (all as f64 * share / 100.0) as u64),
         }
     }
 }
@@ -52,7 +52,7 @@ impl FromStr for MemoryLimit {
             .parse()
             .map_err(|_| format!("\"{text}\": {wanted}"))?;
         let scale = match unit.trim_start().to_ascii_lowercase().as_str() {
-            "%" if (1.0..=100.0).contains(&value) => return Ok(MemoryLimit::Percent(value as u8)),
+            "%" if (1.0..=100.0).contains(&value) => return Ok(MemoryLimit::Percent(value)),
             "%" => return Err(format!("\"{text}\" is not in 1%..=100%")),
             "mib" => 1024.0 * 1024.0,
             "gib" => 1024.0 * 1024.0 * 1024.0,

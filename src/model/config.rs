@@ -215,6 +215,29 @@ impl Config {
         self.num_kv_heads * self.head_dim
     }
 
+    /// Rows and columns of a layer's matrices: queries, keys and values; output; gate and up; down.
+    pub fn layer_matrices(&self) -> [(usize, usize); 4] {
+        [
+            (self.qkv_rows(), self.hidden_size),
+            (self.hidden_size, self.q_width()),
+            (2 * self.intermediate_size, self.hidden_size),
+            (self.hidden_size, self.intermediate_size),
+        ]
+    }
+
+    /// Weights of the matrices of one layer.
+    pub(super) fn layer_params(&self) -> usize {
+        let sizes = self.layer_matrices().map(|(rows, columns)| rows * columns);
+        sizes.iter().sum()
+    }
+
+    /// All weights; an embedding that is the head as well counts once.
+    pub fn num_params(&self) -> u64 {
+        let layers = self.num_layers * (self.layer_params() + 2 * self.hidden_size);
+        let tables = if self.tied_head { 1 } else { 2 };
+        (layers + self.hidden_size + tables * self.vocab_size * self.hidden_size) as u64
+    }
+
     /// Refuses shapes the kernels are not made for.
     ///
     /// # Errors

@@ -35,7 +35,6 @@ pub mod texts;
 pub mod tune;
 pub mod warm;
 pub mod weights;
-pub mod work;
 
 pub use budget::MemoryLimit;
 pub use config::Config;

@@ -81,7 +81,7 @@ impl Wanted {
         let kv_bytes_per_user = shape.kv_bytes(context as u64, 1);
         let total = sum.total();
         let verdict = self.verdict(&options, context, users, total);
-        let shards = shape.layer_matrices().into_iter();
+        let shards = c.layer_matrices().into_iter();
         let shards = shards.chain([(c.vocab_size, c.hidden_size)]);
         let shards = shards.map(|(rows, columns)| shape.shards(rows, columns));
         Ok(Plan {

@@ -21,9 +21,9 @@ pub(super) const DEFAULT_RUNNING: usize = 16;
 pub(super) const MOST_RUNNING: usize = MAX_HEAD_ROWS;
 /// The part of a device's memory that is used at most when nothing is asked for, in percent: others
 /// use it, too, and it is never whole.
-const DEVICE_SHARE: u8 = 90;
+const DEVICE_SHARE: f64 = 90.0;
 /// The same of the host's, where the model's file and everybody else are.
-const HOST_SHARE: u8 = 80;
+const HOST_SHARE: f64 = 80.0;
 /// Tokens of a step on a CPU, where a longer one only makes the first sign of life later.
 const SOFTWARE_BATCHED_TOKENS: usize = 128;
 

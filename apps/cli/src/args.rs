@@ -304,11 +304,12 @@ mod tests {
     #[test]
     fn every_option_has_an_environment_form() {
         let command = Cli::command();
-        // Actions, not settings, and flags that exist to be explained.
-        let exempt = ["list_devices", "gpu_layers", "words", "reference", "help"];
+        // Actions and consents, not settings, flags that exist to be explained, and -o json by another name.
+        let exempt = ["list_devices", "gpu_layers", "help", "force", "json"];
         let options = crate::config::SECTIONS
             .into_iter()
-            .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments());
+            .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments())
+            .filter(|arg| !arg.is_positional());
         for arg in options.filter(|arg| !exempt.contains(&arg.get_id().as_str())) {
             let name = arg.get_id().as_str().to_uppercase();
             let env = arg.get_env().map(|env| env.to_string_lossy().into_owned());

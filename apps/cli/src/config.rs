@@ -22,18 +22,27 @@ use crate::exit::Failure;
 use crate::{reading, suggest};
 
 /// Commands that may have a section of their own.
-pub const SECTIONS: [&str; 7] = [
+pub const SECTIONS: [&str; 9] = [
     "run",
     "chat",
     "bench",
     "perplexity",
+    "quantize",
     "plan",
     "compare",
     "simulate",
+    "doctor",
 ];
 
-/// Options that are actions or lead to this file: nothing to be kept in it.
-const NOT_KEYS: [&str; 5] = ["cache-list", "config", "list-devices", "help", "version"];
+/// Options that are actions, consents or lead to this file: nothing to be kept in it.
+const NOT_KEYS: [&str; 6] = [
+    "cache-list",
+    "config",
+    "force",
+    "list-devices",
+    "help",
+    "version",
+];
 
 /// No such file is longer.
 const MAX_BYTES: u64 = 1 << 20;
@@ -294,6 +303,12 @@ mod tests {
             defaults(text, "bench").unwrap(),
             [word("quiet", &["true"]), word("repetitions", &["5"])]
         );
+        // one name, of a switch there and of a file here
+        let check = "[plan]\ncheck = true\n[quantize]\ncheck = \"t.txt\"\n";
+        assert_eq!(
+            defaults(check, "quantize").unwrap(),
+            [word("check_text", &["t.txt"])]
+        );
         // a conversation may begin with `run` as well
         for subcommand in ["run", "chat"] {
             let kept = defaults("nohistory = true", subcommand).unwrap();
@@ -323,6 +338,10 @@ mod tests {
             ("verbose = -1", &["verbose", "0 to 255"]),
             ("config = \"x\"", &["config", "no such option"]),
             ("cache-list = true", &["cache-list", "no such option"]),
+            (
+                "[quantize]\nforce = true",
+                &["[quantize] force", "no such option"],
+            ),
             ("a\nb = 1", &["n.toml: line 1"]),
             ("temp = 1\ntop-k = = 2", &["n.toml: line 2"]),
         ] {

@@ -59,7 +59,7 @@ fn row(report: &AdapterReport) -> [String; 8] {
         report.name.clone(),
         report.backend.name().to_owned(),
         report.device_type.name().to_owned(),
-        driver(report),
+        report.driver_text(),
         human_bytes(report.max_binding_bytes),
         report.caps.to_string(),
         report.rejected.clone().unwrap_or_else(|| "yes".to_owned()),
@@ -70,10 +70,10 @@ fn row_json(report: &AdapterReport) -> Value {
     json!({
         "index": (report.backend != Backend::Cpu).then_some(report.index),
         "name": report.name,
-        "vendor": format!("{:#06x}", report.vendor),
+        "vendor": report.vendor_text(),
         "backend": report.backend.name(),
         "type": report.device_type.name(),
-        "driver": driver(report),
+        "driver": report.driver_text(),
         "caps": report.caps.names(),
         "subgroup_min_size": report.caps.subgroup,
         "coop_size": report.caps.coop.map(|coop| coop.size),
@@ -85,14 +85,6 @@ fn row_json(report: &AdapterReport) -> Value {
         "rejected": report.rejected,
     })
 }
-
-/// Driver name and version; either may be unknown.
-fn driver(report: &AdapterReport) -> String {
-    format!("{} {}", report.driver, report.driver_info)
-        .trim()
-        .to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use nelumbo::gpu::{Caps, DeviceType};

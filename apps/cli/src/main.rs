@@ -30,6 +30,7 @@ mod show;
 mod simulate;
 mod stopwatch;
 mod suggest;
+mod temporary;
 mod tokenize;
 mod types;
 mod values;

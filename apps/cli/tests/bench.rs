@@ -1,26 +1,14 @@
-//! `nelumbo bench`: its results with a real model, what it refuses, and how the build knows its
-//! commit. `NELUMBO_TEST_MODEL` names the model file, as in `run.rs`.
+//! `nelumbo bench`: its results with a real model, and what it refuses. `NELUMBO_TEST_MODEL` names the
+//! model file, as in `run.rs`.
 
-#[path = "../commit.rs"]
-mod commit;
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
-use support::{Ended, World, finish};
-
-/// The model, or `None` where there is none and none is required.
-fn model() -> Option<PathBuf> {
-    let model = std::env::var_os("NELUMBO_TEST_MODEL").map(PathBuf::from);
-    assert!(
-        model.is_some() || std::env::var_os("REQUIRE_GPU").is_none(),
-        "NELUMBO_TEST_MODEL is not set: run scripts/test.sh"
-    );
-    model
-}
+use support::{Ended, World, finish, model};
 
 /// One at a time, so that they do not wait for each other's kernels to be compiled.
 fn bench(model: &Path, args: &[&str]) -> Ended {
@@ -408,63 +396,4 @@ fn a_depth_beyond_the_context_is_refused_before_anything_is_timed() {
         "{}",
         ended.stderr
     );
-}
-
-const ID: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// A folder with these files.
-fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    folder
-}
-
-#[test]
-fn the_commit_is_found_however_git_keeps_it() {
-    let head = (".git/HEAD", "ref: refs/heads/a/b\n");
-    let packed = format!(
-        "# pack-refs\n{} refs/heads/a\n{ID} refs/heads/a/b\n",
-        "9".repeat(40)
-    );
-    let id = format!("{ID}\n");
-    let shared = [
-        (".git/worktrees/w/HEAD", "ref: refs/heads/a/b"),
-        (".git/worktrees/w/commondir", "../.."),
-        (".git/refs/heads/a/b", &id),
-        ("w/.git", "gitdir: ../.git/worktrees/w\n"),
-    ];
-    for (files, root, watched) in [
-        (vec![head, (".git/refs/heads/a/b", id.as_str())], "", 2),
-        (vec![head, (".git/packed-refs", packed.as_str())], "", 2),
-        (vec![(".git/HEAD", id.as_str())], "", 1),
-        (shared.to_vec(), "w", 2),
-    ] {
-        let folder = tree(&files);
-        let found = commit::head(&folder.path().join(root));
-        assert_eq!(found.commit, ID[..12], "{files:?}");
-        assert_eq!(found.files.len(), watched, "{files:?}: {:?}", found.files);
-        assert!(found.files.iter().all(|file| file.is_file()));
-    }
-}
-
-#[test]
-fn without_a_commit_it_is_unknown() {
-    for files in [
-        vec![("README.md", "")],
-        vec![(".git", "no such line")],
-        vec![(".git", "gitdir: /nowhere/at/all")],
-        vec![(".git/HEAD", "ref: refs/heads/new")],
-        vec![(
-            ".git/HEAD",
-            "not hexadecimal, but of more than forty letters",
-        )],
-        vec![(".git/HEAD", "0123")],
-    ] {
-        let folder = tree(&files);
-        assert_eq!(commit::head(folder.path()).commit, "unknown", "{files:?}");
-    }
 }

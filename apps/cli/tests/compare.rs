@@ -188,14 +188,55 @@ fn wrong_usage_and_adapters_that_are_not_there() {
         (&["compare", "m", "-p", "a", "-f", "b"], 2, "two texts"),
         (&["compare", "m", "-ctk", "f32"], 2, "--cache-type-v"),
         (&["compare", "--kernels", "--html", "x.html"], 2, "--html"),
+        (&["compare", "m", "--kernels"], 2, "--kernels and MODEL"),
         (&["compare", "m", "--device", "99"], 4, "no adapter 99"),
         (&["compare", "m", "--device", "x"], 2, "--device"),
+        (
+            &["compare", "m", "--backend", "cpu", "--device", "1"],
+            4,
+            "no adapter 1 among 1",
+        ),
     ] {
         let ended = finish(&mut World::new().command(args));
         assert_eq!(ended.code, Some(code), "{args:?}: {}", ended.stderr);
         assert!(ended.stderr.contains(part), "{args:?}: {}", ended.stderr);
         assert_eq!(ended.stdout, "", "{args:?}");
     }
+}
+
+/// The processor stands in no list of adapters; asked for by name it is compared alone, without a driver.
+#[test]
+fn the_processor_is_compared_where_it_is_asked_for() {
+    let world = World::new();
+    let model = world.path("tiny.gguf");
+    fs::write(&model, TinyLlama::new().gguf(|file| file).finish()).unwrap();
+    let cpu = ["--backend", "cpu", "-o", "json", "-q"];
+    let ended = compare(&world, &model, &cpu);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let value = json(&ended);
+    let adapters = value["adapters"].as_array().unwrap();
+    assert_eq!(adapters.len(), 1);
+    let adapter = &adapters[0];
+    assert_eq!(
+        (&adapter["backend"], &adapter["verdict"]),
+        (&"cpu".into(), &"right".into())
+    );
+    assert_eq!(adapter["greedy_tokens"], value["greedy_tokens"]);
+    assert!(
+        adapter["dispatches_checked"].as_u64().unwrap() > 100,
+        "{adapter}"
+    );
+
+    // and its kernels: a fault in a shader is none of it
+    let mut command = world.command(&["compare", "--kernels"]);
+    let ended = finish(command.args(cpu).env("NELUMBO_FAULT", "residual-lost"));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let adapter = &json(&ended)["adapters"][0];
+    assert_eq!(
+        (&adapter["backend"], &adapter["verdict"]),
+        (&"cpu".into(), &"right".into())
+    );
+    assert!(adapter["cases"].as_u64().unwrap() > 50, "{adapter}");
 }
 
 #[test]

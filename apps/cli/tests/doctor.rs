@@ -186,6 +186,24 @@ fn where_nothing_can_be_used_it_ends_with_4_and_says_what_would_help() {
     assert!(ended.stderr.contains("--backend metal"), "{}", ended.stderr);
 }
 
+/// No adapter is needed: nothing is said of those that nobody asked for, nor of what no run of it leaves.
+#[test]
+fn the_processor_is_described_where_it_is_asked_for() {
+    let ended = finish(&mut command(
+        &World::new(),
+        &["doctor", "--backend", "cpu"],
+        "",
+    ));
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(
+        ended.stdout.contains("--backend cpu asks for it"),
+        "{ended:?}"
+    );
+    for not_so in ["no GPU", "hint", "no tuning", "not measured", "WRONG"] {
+        assert!(!ended.stdout.contains(not_so), "{not_so}: {}", ended.stdout);
+    }
+}
+
 #[test]
 fn a_models_own_shape_is_checked() {
     let Some(model) = model() else { return };

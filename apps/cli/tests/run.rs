@@ -253,10 +253,7 @@ fn ctrl_c_keeps_what_there_is() {
     let mut stdout = child.stdout.take().unwrap();
     let mut said = vec![0]; // the first byte, which may be a part of a character
     stdout.read_exact(&mut said).unwrap();
-    let kill = std::process::Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(kill.unwrap().success());
+    support::signal(&child, "-INT");
     stdout.read_to_end(&mut said).unwrap();
     let said = String::from_utf8(said).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -74,12 +74,10 @@ fn a_sweep_has_a_row_for_each_and_the_pacer_is_near_the_best() {
     let args = [
         "--requests",
         "1500",
-        "--rate",
-        "12",
         "--slo",
         "ttft:1500,itl:40",
         "--max-itl",
-        "32",
+        "40",
         "--prompt-len",
         "lognormal:600:1",
         "--pool",
@@ -87,20 +85,28 @@ fn a_sweep_has_a_row_for_each_and_the_pacer_is_near_the_best() {
         "--sweep",
         "chunk=16,32,64,128,256,512,1024,2048,auto",
     ];
+    // below what the machine serves, at it, and beyond, where queues only grow
+    for rate in ["8", "12", "14", "16"] {
+        let json = object(&simulate(
+            &world,
+            &[&args[..], &["--rate", rate, "-o", "json"]].concat(),
+        ));
+        let runs = json["runs"].as_array().unwrap();
+        let goodput = |chunk: &str| {
+            let run = runs
+                .iter()
+                .find(|run| run["chunk"] == chunk && run["memory"] == "pages");
+            run.unwrap()["request_goodput"].as_f64().unwrap()
+        };
+        let fixed = ["16", "32", "64", "128", "256", "512", "1024", "2048"].map(goodput);
+        println!("{rate} a second: {fixed:?} {}", goodput("auto"));
+        let best = fixed.into_iter().fold(0.0, f64::max);
+        let worst = fixed.into_iter().fold(f64::MAX, f64::min);
+        assert!(goodput("auto") >= 0.8 * best, "{rate}: {fixed:?}");
+        assert!(best > 0.5 && worst < 0.8 * best, "{rate}: {fixed:?}");
+    }
+    let args = [&args[..], &["--rate", "12"]].concat();
     let json = object(&simulate(&world, &[&args[..], &["-o", "json"]].concat()));
-    let runs = json["runs"].as_array().unwrap();
-    let goodput = |chunk: &str| {
-        let run = runs
-            .iter()
-            .find(|run| run["chunk"] == chunk && run["memory"] == "pages");
-        run.unwrap()["request_goodput"].as_f64().unwrap()
-    };
-    let fixed = ["16", "32", "64", "128", "256", "512", "1024", "2048"].map(goodput);
-    println!("{fixed:?} {}", goodput("auto"));
-    let best = fixed.into_iter().fold(0.0, f64::max);
-    let worst = fixed.into_iter().fold(f64::MAX, f64::min);
-    assert!(goodput("auto") >= 0.8 * best, "{fixed:?}");
-    assert!(best > 4.0 && worst < 0.8 * best, "{fixed:?}");
     // the same words, the same results
     let again = object(&simulate(&world, &[&args[..], &["-o", "json"]].concat()));
     assert_eq!(again, json);

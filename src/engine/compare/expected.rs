@@ -1,6 +1,6 @@
 //! What the CPU says of a text.
 
-use super::figures::top;
+use crate::engine::perplexity::LogSoftmax;
 use crate::model::reference::{Past, Reference};
 
 /// A text, how the reference goes on with it, and what it computes on the way.
@@ -44,7 +44,8 @@ impl Expected {
         progress(expected.tokens.len());
         while expected.greedy.len() < num_greedy {
             let last = expected.logits.last().expect("one for each token");
-            let token = top(last);
+            // any will do where none is: everything after it is NaN as well
+            let token = LogSoftmax::of(last).map_or(0, |soft| soft.best);
             expected.greedy.push(token);
             if expected.greedy.len() < num_greedy {
                 expected.extend(reference, &mut past, vocab_size, &[token]);
@@ -59,7 +60,7 @@ impl Expected {
         let hidden = reference.forward(past, tokens, &mut |layer, stream| {
             layers[layer].extend(stream.iter().flatten().map(|&v| v as f32));
         });
-        // a row at a time: all of them in f64 would be the largest thing in memory
+        // a few rows at a time: all of them in f64 would be the largest thing in memory
         for row in hidden.chunks(8) {
             let logits = reference.head(row);
             let rows = logits

@@ -1,5 +1,7 @@
 //! How far apart two results are.
 
+use crate::engine::perplexity::LogSoftmax;
+
 /// How far a layer's residual stream is from the exact one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerError {
@@ -15,7 +17,7 @@ pub struct Divergence {
     /// Kullback-Leibler divergence of the probabilities from the exact ones, in nats; not negative but
     /// for rounding, NaN where a logit is.
     pub kl: f64,
-    /// Both find the same token likeliest.
+    /// Both find the same token likeliest; not where a logit is NaN.
     pub same_top: bool,
 }
 
@@ -47,34 +49,20 @@ pub fn layer_error(exact: &[f32], found: &[f32]) -> LayerError {
 /// When there are not as many of each, or none.
 pub fn divergence(exact: &[f32], found: &[f32]) -> Divergence {
     assert_eq!(exact.len(), found.len(), "logits of a row");
-    let (exact_log, found_log) = (log_sum(exact), log_sum(found));
-    let kl = exact.iter().zip(found).map(|(&e, &f)| {
-        let log = f64::from(e) - exact_log;
-        let other = f64::from(f) - found_log;
-        log.exp() * (log - other)
+    let (Ok(p), Ok(q)) = (LogSoftmax::of(exact), LogSoftmax::of(found)) else {
+        return Divergence {
+            kl: f64::NAN,
+            same_top: false,
+        };
+    };
+    let kl = exact.iter().zip(found).map(|(&exact, &found)| {
+        let log = p.logprob(exact);
+        log.exp() * (log - q.logprob(found))
     });
     Divergence {
         kl: kl.sum(),
-        same_top: top(exact) == top(found),
+        same_top: p.best == q.best,
     }
-}
-
-/// The likeliest token: the lowest of those with the largest logit.
-pub(super) fn top(logits: &[f32]) -> u32 {
-    let best = logits
-        .iter()
-        .enumerate()
-        .fold((0, f32::NEG_INFINITY), |best, (i, &l)| {
-            if l > best.1 { (i, l) } else { best }
-        });
-    best.0 as u32
-}
-
-/// The logarithm of the sum of exponentials.
-fn log_sum(logits: &[f32]) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    f64::from(max) + sum.ln()
 }
 
 #[cfg(test)]

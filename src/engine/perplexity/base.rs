@@ -69,10 +69,11 @@ impl Header {
         u64::from(self.window - 1 - self.first)
     }
 
-    /// Bytes of the whole file.
+    /// Bytes of the whole file; the largest number where they are more.
     pub fn file_bytes(&self) -> u64 {
         let rows = u64::from(self.windows) * self.predictions();
-        self.bytes().len() as u64 + rows * row_bytes(self.vocab_size as usize) as u64
+        let bytes = rows.saturating_mul(row_bytes(self.vocab_size as usize) as u64);
+        bytes.saturating_add(self.bytes().len() as u64)
     }
 
     /// The header as it is stored.
@@ -257,6 +258,15 @@ mod tests {
         let rows = 3 * 4 * (16 + 200 + 8);
         assert_eq!(header().file_bytes(), (bytes.len() + rows) as u64);
         assert!(bytes.len() <= MAX_HEADER_BYTES);
+        // numbers that are in range each may be too much together
+        let huge = Header {
+            vocab_size: 1 << 24,
+            window: 1 << 24,
+            windows: u32::MAX,
+            ..header()
+        };
+        let (back, _) = Header::parse(&huge.bytes()).unwrap();
+        assert_eq!(back.file_bytes(), u64::MAX);
     }
 
     #[test]

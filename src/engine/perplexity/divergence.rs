@@ -1,6 +1,8 @@
 //! How far a model's predictions are from those of another: Kullback-Leibler divergence, agreement of
 //! the likeliest token, and what became of the right token's probability.
 
+use serde::Serialize;
+
 use super::base::Row;
 use super::{LogSoftmax, standard_error};
 
@@ -35,6 +37,11 @@ impl Divergence {
         self.base_logprob += theirs;
     }
 
+    /// Perplexity of the base over the same predictions; NaN before the first.
+    pub fn base_ppl(&self) -> f64 {
+        (-self.base_logprob / self.kls.len() as f64).exp()
+    }
+
     /// What follows from all of it.
     ///
     /// # Panics
@@ -50,7 +57,6 @@ impl Divergence {
         let ratio_error = standard_error(count, self.nll.0, self.nll.1);
         let ratio = (self.nll.0 / n).exp();
         Summary {
-            base_ppl: (-self.base_logprob / n).exp(),
             ratio,
             ratio_error: ratio * ratio_error,
             mean_kl: self.kl.0 / n,
@@ -69,11 +75,9 @@ impl Divergence {
 }
 
 /// What [`Divergence`] comes to. Errors are standard errors; KL is in nats.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// Perplexity of the base over the same predictions.
-    pub base_ppl: f64,
-    /// Perplexity of this model over that.
+    /// Perplexity of this model over that of the base.
     pub ratio: f64,
     /// Of the ratio; smaller than the errors of both, since they see the same text.
     pub ratio_error: f64,
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     /// Compares predictions of one model with those of another.
-    fn compared(rows: &[(&[f32], &[f32], u32)]) -> Summary {
+    fn compared(rows: &[(&[f32], &[f32], u32)]) -> (Summary, f64) {
         let mut all = Divergence::default();
         for (theirs, ours, target) in rows {
             let mut bytes = Vec::new();
@@ -129,7 +133,7 @@ mod tests {
             let row = Row::parse(&bytes, theirs.len()).unwrap();
             all.add(&row, &LogSoftmax::of(ours).unwrap(), ours, *target);
         }
-        all.summary()
+        (all.summary(), all.base_ppl())
     }
 
     #[test]
@@ -139,7 +143,7 @@ mod tests {
         let logits = |p: &[f64; 3]| p.map(|p| p.ln() as f32 + 3.0);
         let (theirs, ours) = (logits(&p), logits(&q));
         let expected: f64 = p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum();
-        let summary = compared(&[(&theirs, &ours, 0), (&theirs, &theirs, 1)]);
+        let (summary, base_ppl) = compared(&[(&theirs, &ours, 0), (&theirs, &theirs, 1)]);
         assert!((summary.max_kl - expected).abs() < 1e-5, "{summary:?}");
         assert!((summary.mean_kl - expected / 2.0).abs() < 1e-5);
         assert!((summary.mean_kl_error - expected / 2.0).abs() < 1e-5);
@@ -147,7 +151,7 @@ mod tests {
         assert!((summary.mean_delta_p + 0.125).abs() < 1e-6);
         assert!((summary.rms_delta_p - 0.25 / 2f64.sqrt()).abs() < 1e-6);
         // probabilities of 1/2 and 1/4 there, twice 1/4 here
-        assert!((summary.base_ppl - 8f64.sqrt()).abs() < 1e-5);
+        assert!((base_ppl - 8f64.sqrt()).abs() < 1e-5);
         assert!((summary.ratio - 2f64.sqrt()).abs() < 1e-5);
     }
 
@@ -156,7 +160,7 @@ mod tests {
         let logits: Vec<f32> = (0..5000)
             .map(|i| ((i * 7919) % 4001) as f32 / 100.0)
             .collect();
-        let summary = compared(&[(&logits, &logits, 17)]);
+        let (summary, _) = compared(&[(&logits, &logits, 17)]);
         // stored steps are 40 / 65535 wide
         assert!((0.0..1e-7).contains(&summary.mean_kl), "{summary:?}");
         assert_eq!(

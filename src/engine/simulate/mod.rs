@@ -4,6 +4,7 @@
 //! | file | holds |
 //! |---|---|
 //! | [`arrivals`] | who asks when, for how much: made up from a seed, or recorded |
+//! | [`lengths`] | how long made-up prompts and answers are |
 //! | [`run`](mod@run) | the loop: who has arrived is submitted, a step is planned, the clock goes on by its cost |
 //! | `paged` | the scheduler that serves, its pages and the pacer of a device |
 //! | [`contiguous`] | the same order of service where each request reserves one piece of memory, to compare with |
@@ -19,13 +20,15 @@ pub mod arrivals;
 pub mod contiguous;
 pub mod cost;
 pub mod figures;
+pub mod lengths;
 mod paged;
 pub mod run;
 
-pub use arrivals::{Arrival, Lengths, Prefix, Workload};
+pub use arrivals::{Arrival, Prefix, Workload};
 pub use contiguous::Reserve;
 pub use cost::RooflineCost;
 pub use figures::{Figures, MemoryUse, Quantiles, Slo};
+pub use lengths::Lengths;
 pub use run::{Chunking, Memory, Outcome, Served, Setup, simulate};
 
 use super::plan::Chunk;

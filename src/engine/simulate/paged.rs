@@ -1,6 +1,7 @@
 //! The engine's own scheduler, pool and pacer, without a device.
 
-use super::arrivals::{Arrival, scrambled};
+use super::arrivals::Arrival;
+use super::lengths::scrambled;
 use super::run::{Chunking, Drawn, Planned, Server, Setup, Standing, WAITING};
 use crate::engine::pace::Load;
 use crate::engine::pacer::Pacer;

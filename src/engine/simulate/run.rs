@@ -305,7 +305,9 @@ fn step_seconds(cost: &dyn StepCost, chunks: &[Chunk], outcome: &mut Outcome) ->
     let seconds = cost.seconds(chunks);
     if !(seconds > 0.0 && seconds <= LONGEST_STEP) {
         let tokens: usize = chunks.iter().map(|chunk| chunk.len).sum();
-        let problem = format!("of a step of {tokens} tokens is {seconds} s");
+        let problem = format!(
+            "of a step of {tokens} tokens is {seconds} s, expected above 0, up to {LONGEST_STEP}"
+        );
         return Err(Error::request("cost", problem));
     }
     Ok(seconds)

@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::engine::pace::Load;
+use crate::kernels::peaks::Peaks;
+use crate::model::roofline::{KvForm, ModelShape, Roofline, WeightForm};
+use crate::model::shapes::BuiltIn;
 use crate::model::synthetic;
 
 /// Like a large GPU with a model of 8 billion weights in 8 bits: 8 ms to read the weights, a little for each
@@ -165,51 +168,90 @@ fn pages_hold_at_least_twice_the_requests_of_contiguous_memory() {
     assert!(context.memory.waste() > 0.5 && foreseen.memory.waste() > waste);
 }
 
+/// A model of 8 billion weights in 8 bits on a card whose kernels reach its rates: the arithmetic of 80 tokens
+/// is done while weights are read, so that a few tokens of a prompt cost nothing, and all beyond them do.
+fn card() -> RooflineCost {
+    let roofline = Roofline::at_best(Peaks {
+        stream_bytes_s: 2e12,
+        fma_flops: 300e12,
+        dot4_ops: 300e12,
+        dispatch_s: 0.0,
+    });
+    let config = BuiltIn::find("llama-3.1-8b").unwrap().config();
+    RooflineCost {
+        roofline,
+        shape: ModelShape::new(config, WeightForm::Q8, KvForm::F16, 128 << 20),
+    }
+}
+
 /// What is compared: the same requests at the same rate, with chunks of a fixed size while somebody decodes,
 /// and with those that the pacer allows for a limit; requests a second that got their first token in time and
-/// never waited longer than a quarter more than that limit for another.
+/// never waited longer than that limit for another. Below what a device can serve, at it, and beyond it, where
+/// queues only grow.
 #[test]
 fn the_chunks_that_the_pacer_picks_are_nearly_the_best() {
-    type Device<'a> = (&'a str, fn(&[Chunk]) -> f64, f64, f64, f64);
+    let card = card();
+    type Device<'a> = (&'a str, &'a dyn StepCost, &'a str, f64);
     let devices: [Device; 3] = [
-        ("gpu, 8/s", gpu, 8.0, 0.030, 1.0),
-        ("gpu, 12/s", gpu, 12.0, 0.050, 2.0),
-        ("cpu", cpu, 0.5, 0.150, 8.0),
+        ("line", &gpu, "lognormal:300:1.2", 1.5),
+        ("card", &card, "lognormal:600:1", 1.5),
+        ("cpu", &cpu, "lognormal:300:1.2", 8.0),
     ];
-    for (name, cost, rate, limit, ttft) in devices {
-        let arrivals = mixed(1500, Some(rate)).arrivals().unwrap();
+    for (device, rate, limit) in [
+        (0, 8.0, 0.030),
+        (0, 12.0, 0.050),
+        (0, 20.0, 0.050),
+        (1, 8.0, 0.020),
+        (1, 11.0, 0.032),
+        (1, 13.0, 0.060),
+        (1, 14.0, 0.020),
+        (1, 14.0, 0.032),
+        (1, 14.0, 0.060),
+        (1, 16.0, 0.020),
+        (1, 16.0, 0.032),
+        (1, 16.0, 0.060),
+        (1, 20.0, 0.032),
+        (2, 0.5, 0.150),
+        (2, 1.0, 0.150),
+    ] {
+        let (device, cost, prompt, ttft) = devices[device];
+        let name = format!("{device}, {rate}/s, {:.0} ms", limit * 1e3);
+        let workload = Workload {
+            prompt: prompt.parse().unwrap(),
+            ..mixed(1500, Some(rate))
+        };
+        let arrivals = workload.arrivals().unwrap();
         let slo = Slo {
             ttft: Some(ttft),
             tpot: None,
-            itl: Some(1.25 * limit),
+            itl: Some(limit),
         };
         let goodput = |chunking| {
-            let outcome = run(
-                &Setup {
-                    chunking,
-                    ..setup()
-                },
-                &arrivals,
-                &cost,
-            );
+            let setup = Setup {
+                chunking,
+                ..setup()
+            };
+            let outcome = run(&setup, &arrivals, cost);
             let figures = outcome.figures(&slo);
             println!(
-                "{name}: {chunking:?}: {:.3}/s of {:.3}, ttft p95 {:.2} s, itl p99 {:.0} ms",
+                "{name}: {chunking:?}: {:.3}/s of {:.3}, ttft p95 {:.2} s, itl p99 {:.1} ms, largest {}",
                 figures.goodput,
                 figures.request_throughput,
                 figures.ttft.p95,
-                figures.itl.p99 * 1e3
+                figures.itl.p99 * 1e3,
+                outcome.largest_chunk
             );
             figures.goodput
         };
         let fixed = [16, 32, 64, 128, 256, 512, 1024, 2048].map(|n| goodput(Chunking::Fixed(n)));
         let best = fixed.into_iter().fold(0.0, f64::max);
         let paced = goodput(Chunking::MaxItl(limit));
-        assert!(best > 0.3 * rate, "{name}: nothing can be promised at all");
+        println!("{name}: {:.2} of the best", paced / best);
         assert!(paced >= 0.8 * best, "{name}: {paced} of {best}");
         // and that it matters: some size is much worse
         let worst = fixed.into_iter().fold(f64::MAX, f64::min);
         assert!(worst < 0.8 * best, "{name}: any chunk would do");
+        assert!(best > 0.05 * rate, "{name}: nothing can be promised at all");
     }
 }
 
@@ -220,50 +262,20 @@ fn what_cannot_be_simulated_is_refused_by_name() {
         let error = simulate(setup, &synthetic::tiny(), &arrivals, cost).unwrap_err();
         error.to_string()
     };
-    for (wrong, field) in [
-        (
-            Setup {
-                max_running: 0,
-                ..setup()
-            },
-            "parallel",
-        ),
-        (
-            Setup {
-                max_batched_tokens: 8,
-                ..setup()
-            },
-            "batch size",
-        ),
-        (
-            Setup {
-                max_model_len: 1,
-                ..setup()
-            },
-            "context",
-        ),
-        (
-            Setup {
-                pool_tokens: 15,
-                ..setup()
-            },
-            "pool",
-        ),
-        (
-            Setup {
-                chunking: Chunking::Fixed(0),
-                ..setup()
-            },
-            "chunk",
-        ),
-        (
-            Setup {
-                chunking: Chunking::MaxItl(f64::NAN),
-                ..setup()
-            },
-            "max_itl",
-        ),
-    ] {
+    type Change = fn(&mut Setup);
+    let wrong: [(&str, Change); 6] = [
+        ("parallel", |setup| setup.max_running = 0),
+        ("batch size", |setup| setup.max_batched_tokens = 8),
+        ("context", |setup| setup.max_model_len = 1),
+        ("pool", |setup| setup.pool_tokens = 15),
+        ("chunk", |setup| setup.chunking = Chunking::Fixed(0)),
+        ("max_itl", |setup| {
+            setup.chunking = Chunking::MaxItl(f64::NAN);
+        }),
+    ];
+    for (field, change) in wrong {
+        let mut wrong = setup();
+        change(&mut wrong);
         let problem = problem(&wrong, &gpu);
         assert!(problem.contains(field), "{problem}");
     }

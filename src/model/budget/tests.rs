@@ -159,8 +159,9 @@ fn limits_are_read_as_they_are_written() {
     assert_eq!(bytes("0.5GB"), 500_000_000);
     assert_eq!(bytes("1.5TiB"), 3 << 39);
     assert_eq!(bytes("2TB"), 2_000_000_000_000);
-    assert_eq!("80%".parse(), Ok(MemoryLimit::Percent(80)));
-    assert_eq!("100 %".parse(), Ok(MemoryLimit::Percent(100)));
+    assert_eq!("80%".parse(), Ok(MemoryLimit::Percent(80.0)));
+    assert_eq!("80.9%".parse(), Ok(MemoryLimit::Percent(80.9)));
+    assert_eq!("100 %".parse(), Ok(MemoryLimit::Percent(100.0)));
     for bad in [
         "",
         "6",
@@ -183,8 +184,10 @@ fn limits_are_read_as_they_are_written() {
         assert!(error.contains(bad), "{error}");
     }
     assert_eq!(MemoryLimit::Bytes(7).of(None), Some(7));
-    assert_eq!(MemoryLimit::Percent(50).of(Some(1000)), Some(500));
-    assert_eq!(MemoryLimit::Percent(50).of(None), None);
+    assert_eq!(MemoryLimit::Percent(50.0).of(Some(1000)), Some(500));
+    assert_eq!(MemoryLimit::Percent(80.9).of(Some(1000)), Some(809));
+    assert_eq!(MemoryLimit::Percent(100.0).of(Some(6 << 30)), Some(6 << 30));
+    assert_eq!(MemoryLimit::Percent(50.0).of(None), None);
 }
 
 proptest! {

@@ -1,9 +1,11 @@
 //! A matrix times many vectors in f64, on all cores.
 
+use crate::kernels::twin::parallel;
+
 /// Vectors that are multiplied with a row together: it is read once for them.
 const LANES: usize = 8;
-/// Multiplications that are worth a thread.
-const WORTH_A_THREAD: usize = 1 << 20;
+/// Multiplications that a thread takes at a time.
+const TURN: usize = 1 << 20;
 
 /// Rows of f32, as the device's weights are after rounding.
 pub(super) struct Matrix {
@@ -19,50 +21,29 @@ impl Matrix {
 
     /// The product with each of `inputs`.
     pub fn times(&self, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let rows = self.values.len() / self.columns;
+        if inputs.is_empty() {
+            return Vec::new();
+        }
         let blocks: Vec<Block> = inputs.chunks(LANES).map(Block::new).collect();
-        let threads = threads_for(self.values.len() * inputs.len());
-        let per_thread = rows.div_ceil(threads).max(1);
+        let turn_rows = TURN.div_ceil(self.columns * inputs.len());
+        let turns: Vec<&[f32]> = self.values.chunks(turn_rows * self.columns).collect();
         // sums of each row: one for each input
-        let mut sums = vec![0.0; rows * inputs.len()];
-        let parts = self
-            .values
-            .chunks(per_thread * self.columns)
-            .zip(sums.chunks_mut((per_thread * inputs.len()).max(1)));
-        let work = |(values, sums): (&[f32], &mut [f64])| {
-            for (row, sums) in values
-                .chunks(self.columns)
-                .zip(sums.chunks_mut(inputs.len()))
-            {
+        let turn = |turn: usize| -> Vec<f64> {
+            let rows = turns[turn].chunks(self.columns);
+            let mut sums = vec![0.0; rows.len() * inputs.len()];
+            for (row, sums) in rows.zip(sums.chunks_mut(inputs.len())) {
                 for (block, sums) in blocks.iter().zip(sums.chunks_mut(LANES)) {
                     block.times(row, sums);
                 }
             }
+            sums
         };
-        if threads == 1 {
-            parts.for_each(work);
-        } else {
-            let work = &work;
-            std::thread::scope(|scope| {
-                for part in parts {
-                    scope.spawn(move || work(part));
-                }
-            });
-        }
+        let sums = parallel::map(turns.len(), turn).concat();
         let of = |input: usize| sums[input..].iter().step_by(inputs.len());
         (0..inputs.len())
             .map(|input| of(input).copied().collect())
             .collect()
     }
-}
-
-/// Threads that share so many multiplications.
-fn threads_for(multiplications: usize) -> usize {
-    if cfg!(target_family = "wasm") {
-        return 1;
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    cores.min(multiplications / WORTH_A_THREAD).max(1)
 }
 
 /// Up to [`LANES`] vectors, so that a row can be multiplied with all of them at once.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`sizes`] | parameters, and bytes of weights and cache in every form |
 //! | [`step`] | the kernels of a step, each with its bytes, operations and dispatches |
+//! | [`least`] | what a run of tokens cannot do without, whatever kernels do it |
 //! | [`rates`] | what an adapter does of them in a second, and so the time of a step |
 //! | `reckon` | how that follows from the times of a few shapes |
 //! | `calibrate` | how these are measured |
@@ -19,6 +20,7 @@
 
 mod calibrate;
 mod kept;
+pub mod least;
 pub mod rates;
 mod reckon;
 pub mod sizes;
@@ -26,6 +28,7 @@ pub mod step;
 
 mod adapter;
 
+pub use least::{Run, Work};
 pub use rates::{AttentionShares, KernelCost, Roofline, Shares};
 pub use reckon::Subject;
 pub use sizes::{KvForm, ModelShape, WeightForm};

@@ -180,17 +180,6 @@ impl ModelShape {
         self.config.num_params() + (self.config.num_layers * self.extra_layer_params) as u64
     }
 
-    /// Rows and columns of a layer's matrices: queries, keys and values; output; gate and up; down.
-    pub fn layer_matrices(&self) -> [(usize, usize); 4] {
-        let c = &self.config;
-        [
-            (c.qkv_rows(), c.hidden_size),
-            (c.hidden_size, c.q_width()),
-            (2 * c.intermediate_size, c.hidden_size),
-            (c.hidden_size, c.intermediate_size),
-        ]
-    }
-
     /// Bytes of all weights in `form`, norms in f32.
     pub fn weight_bytes_as(&self, form: WeightForm) -> WeightBytes {
         let c = &self.config;
@@ -204,7 +193,7 @@ impl ModelShape {
             if c.tied_head { 1 } else { 2 },
             (c.vocab_size, c.hidden_size),
         );
-        for matrix in self.layer_matrices() {
+        for matrix in c.layer_matrices() {
             add(c.num_layers, matrix);
         }
         let norms = (2 * c.num_layers + 1) * c.hidden_size;

@@ -51,6 +51,26 @@ impl StepShape {
     pub fn tokens(&self) -> usize {
         self.decodes.len() + self.chunks.iter().map(|c| c.tokens).sum::<usize>()
     }
+
+    /// Over all tokens that attend to several splits, how many; of the sequences, by how long they are, that
+    /// `counts` says.
+    fn parts_of_several_splits(&self, counts: impl Fn(usize) -> bool) -> usize {
+        let one = |depth: &usize| (*depth, 1);
+        let chunks = self.chunks.iter().map(|c| (c.first_position, c.tokens));
+        let runs = self.decodes.iter().map(one).chain(chunks);
+        let parts = |(first, tokens): (usize, usize)| {
+            let end = first + tokens;
+            let own = |split: usize| {
+                let range = first.max(split * SPLIT_SIZE)..end.min((split + 1) * SPLIT_SIZE);
+                range.len() * (split + 1)
+            };
+            let from = (first / SPLIT_SIZE).max(1);
+            (from..end.div_ceil(SPLIT_SIZE)).map(own).sum::<usize>()
+        };
+        runs.filter(|(first, tokens)| counts(first + tokens))
+            .map(parts)
+            .sum()
+    }
 }
 
 /// What bounds a kernel, and whose share of its peak it reaches.
@@ -126,7 +146,7 @@ impl ModelShape {
         let gathered = n as f64 * (row.0 + row.1) as f64;
         let mut all = vec![memory("embedding", 1, table, gathered + 2.0 * hidden)];
         let names = ["qkv", "o", "gate_up", "down"];
-        for (name, (rows, columns)) in names.into_iter().zip(self.layer_matrices()) {
+        for (name, (rows, columns)) in names.into_iter().zip(c.layer_matrices()) {
             all.push(self.matmul(name, layers, rows, columns, n, division));
             if name == "qkv" {
                 if self.slabs_of(step) > 1 {
@@ -179,6 +199,13 @@ impl ModelShape {
         bytes.div_ceil(self.max_binding.max(1)).max(1) as usize
     }
 
+    /// Tokens whose keys, or values, of a layer a binding holds.
+    fn tokens_of_a_slab(&self) -> usize {
+        let layers = 2 * self.config.num_layers.max(1) as u64;
+        let token = (self.kv_bytes_per_token() / layers).max(1);
+        (self.max_binding / token) as usize
+    }
+
     fn push_attention(&self, step: &StepShape, division: &Division, all: &mut Vec<KernelWork>) {
         let (c, shape) = (&self.config, self.attention());
         let layers = c.num_layers;
@@ -226,12 +253,6 @@ impl ModelShape {
             }
             push(Kind::AttentionOfMany, keys, tokens, ops);
         }
-        let longest = step
-            .chunks
-            .iter()
-            .map(|c| c.first_position + c.tokens)
-            .chain(step.decodes.iter().map(|depth| depth + 1))
-            .max();
         let memory = |name, bytes| KernelWork {
             name,
             times: layers,
@@ -241,9 +262,11 @@ impl ModelShape {
             ops: 0.0,
         };
         let n = step.tokens() as f64;
-        if longest.is_some_and(|end| end > SPLIT_SIZE) && (!folds || slabs > 1) {
-            let splits = longest.unwrap_or(0).div_ceil(SPLIT_SIZE) as f64;
-            let bytes = 4.0 * n * splits * (c.num_heads * (c.head_dim + 4)) as f64;
+        // whose splits lie in one slab is merged only where teams are few
+        let slab = self.tokens_of_a_slab();
+        let apart = step.parts_of_several_splits(|end| !folds || end > slab);
+        if apart > 0 {
+            let bytes = 4.0 * apart as f64 * (c.num_heads * (c.head_dim + 4)) as f64;
             all.push(memory("attention_merge", bytes));
         }
         if !Output::of(&shape).records() {
@@ -294,6 +317,17 @@ mod tests {
             kernels.iter().any(|k| k.name == "attention_merge")
         };
         assert!(merges(300, &apart) && !merges(200, &apart) && !merges(300, &DIVISION));
+        // each token has its own splits, whoever is longer
+        let step = StepShape {
+            decodes: vec![1000, 255, 256],
+            ..StepShape::chunk(250, 10, false)
+        };
+        assert_eq!(step.parts_of_several_splits(|_| true), 4 + 2 + 4 * 2);
+        let far = StepShape::chunk(500, 600, false);
+        assert_eq!(
+            far.parts_of_several_splits(|_| true),
+            12 * 2 + 256 * 3 + 256 * 4 + 76 * 5
+        );
     }
 
     #[test]
@@ -362,10 +396,18 @@ mod tests {
         let of = |depth| {
             let kernels = shape.kernels(&StepShape::decode(depth), &DIVISION);
             let attention = kernels.iter().find(|k| k.name == "attention").unwrap();
-            let rope = kernels.iter().any(|k| k.name == "rope");
-            (attention.dispatches, rope)
+            let has = |name: &str| kernels.iter().any(|k| k.name == name);
+            (attention.dispatches, has("rope"), has("attention_merge"))
         };
-        assert_eq!(of(1000), (1, false));
-        assert_eq!(of(1500), (2, true));
+        assert_eq!(of(1000), (1, false, false));
+        assert_eq!(of(1500), (2, true, true));
+        // two that are in a slab each need no merge
+        let two = StepShape {
+            decodes: vec![800; 2],
+            ..StepShape::default()
+        };
+        let kernels = shape.kernels(&two, &DIVISION);
+        let has = |name: &str| kernels.iter().any(|k| k.name == name);
+        assert!(has("rope") && !has("attention_merge"));
     }
 }

@@ -172,13 +172,18 @@ pub fn is_kept(gpu: &Gpu, shape: &CheckShape) -> bool {
 /// # Errors
 /// What the device reports, but for a variant that it cannot compile: that is one that is wrong.
 pub fn check(gpu: &Arc<Gpu>, shape: &CheckShape) -> Result<Checked> {
+    examine(gpu, shape, usize::MAX)
+}
+
+/// [`check`] that ends after `most_wrong` cases that are wrong.
+fn examine(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Checked> {
     if is_kept(gpu, shape) {
         return Ok(Checked {
             cached: true,
             ..Checked::default()
         });
     }
-    let checked = run(gpu, shape)?;
+    let checked = run(gpu, shape, most_wrong)?;
     if checked.is_right()
         && let Some(file) = file(gpu, shape)
     {
@@ -187,11 +192,14 @@ pub fn check(gpu: &Arc<Gpu>, shape: &CheckShape) -> Result<Checked> {
     Ok(checked)
 }
 
-fn run(gpu: &Arc<Gpu>, shape: &CheckShape) -> Result<Checked> {
+fn run(gpu: &Arc<Gpu>, shape: &CheckShape, most_wrong: usize) -> Result<Checked> {
     let (start, compiled) = (Instant::now(), gpu.compile_time());
     let mut checked = Checked::default();
     let (mut failed, mut ready) = (Vec::new(), Recorder::new(gpu)?);
     for case in shape.cases() {
+        if failed.len() >= most_wrong {
+            break;
+        }
         if case.missing(gpu.caps()).is_some() {
             continue;
         }
@@ -203,7 +211,7 @@ fn run(gpu: &Arc<Gpu>, shape: &CheckShape) -> Result<Checked> {
             Err(error @ Error::Shader { .. }) => vec![error.to_string()],
             Err(error) => return Err(error),
         };
-        let variants = rec.variants();
+        let variants = rec.variants(); // those that had work
         for variant in &variants {
             if !checked.variants.contains(variant) {
                 checked.variants.push(*variant);
@@ -293,17 +301,36 @@ fn best_way(gpu: &Arc<Gpu>, shape: CheckShape, checked: &Checked) -> Result<(Che
     if least >= count(&best.1) {
         return Ok(best); // every way is wrong
     }
+    // where a way can be right, one wrong case is enough to leave another
+    let most_wrong = if least == 0 { 1 } else { usize::MAX };
     for tuning in ways::ways(best.0.tuning) {
         let way = CheckShape { tuning, ..best.0 };
         if tuning == plainest.tuning || !possible(&tuning) {
             continue;
         }
-        let found = check(gpu, &way)?;
+        let found = examine(gpu, &way, most_wrong)?;
         if count(&found) <= least {
             return Ok((way, found));
         }
     }
     Ok((plainest, of_plainest))
+}
+
+/// A finding for each kernel that is wrong as it was chosen, and for each that is wrong as it is taken instead:
+/// one way may be wrong where another is not. What is right by then is computed `otherwise`.
+fn findings(chosen: &Checked, taken: &Checked, otherwise: Instead) -> Vec<Finding> {
+    let (still, mut told) = (taken.wrong_kernels(), BTreeSet::new());
+    let wrong = chosen.wrong.iter().chain(&taken.wrong);
+    let first = wrong.filter(|wrong| told.insert(wrong.kernel));
+    first
+        .map(|wrong| Finding {
+            wrong: wrong.clone(),
+            instead: match still.contains(wrong.kernel) {
+                true => Instead::Host,
+                false => otherwise,
+            },
+        })
+        .collect()
 }
 
 /// Checks the decoder's kernels, and puts in place what stands in for those that are wrong.
@@ -325,19 +352,11 @@ pub fn secure(decoder: &mut Decoder) -> Result<()> {
         }
     } else {
         let (way, left) = best_way(&gpu, shape, &checked)?;
-        let still = left.wrong_kernels();
-        let mut told = BTreeSet::new();
-        for wrong in checked.wrong.iter().filter(|w| told.insert(w.kernel)) {
-            let instead = match still.contains(wrong.kernel) {
-                true => Instead::Host,
-                false if way.tuning != shape.tuning => Instead::OtherWay(way.tuning),
-                false => Instead::Canonical,
-            };
-            safety.findings.push(Finding {
-                wrong: wrong.clone(),
-                instead,
-            });
-        }
+        let otherwise = match way.tuning == shape.tuning {
+            true => Instead::Canonical,
+            false => Instead::OtherWay(way.tuning),
+        };
+        safety.findings = findings(&checked, &left, otherwise);
         for variant in left.wrong.iter().flat_map(|wrong| &wrong.variants) {
             if !safety.replaced.contains(variant) {
                 safety.replaced.push(*variant);
@@ -366,4 +385,36 @@ pub fn secure(decoder: &mut Decoder) -> Result<()> {
 pub(super) fn replacement(safety: &Safety) -> Option<Box<Replace>> {
     let variants = safety.replaced.clone();
     (!variants.is_empty()).then(|| Box::new(Replace { variants }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_way_alone_gets_wrong_is_told_as_well() {
+        let checked = |kernels: &[&'static str]| Checked {
+            wrong: kernels
+                .iter()
+                .map(|&kernel| Wrong {
+                    kernel,
+                    variants: Vec::new(),
+                    case: String::new(),
+                    problem: String::new(),
+                })
+                .collect(),
+            ..Checked::default()
+        };
+        let chosen = checked(&["embedding", "attention", "attention", "matmul"]);
+        let taken = checked(&["matmul", "pack"]);
+        let found = findings(&chosen, &taken, Instead::Canonical);
+        let found: Vec<_> = found.iter().map(|f| (f.wrong.kernel, f.instead)).collect();
+        let expected = [
+            ("embedding", Instead::Canonical),
+            ("attention", Instead::Canonical),
+            ("matmul", Instead::Host),
+            ("pack", Instead::Host),
+        ];
+        assert_eq!(found, expected);
+    }
 }

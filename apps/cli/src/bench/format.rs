@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::row::Row;
+pub use crate::output::markdown_table as table;
 
 /// Names of the columns, as llama-bench has them, and one of our own.
 const COLUMNS: [&str; 8] = [
@@ -23,45 +24,6 @@ const WORDS: [usize; 2] = [0, 3];
 pub fn markdown(rows: &[Row]) -> String {
     let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
     table(&COLUMNS.map(str::to_owned), &WORDS, &cells)
-}
-
-/// A table in Markdown; the columns with these indices, of words, are aligned to the left.
-///
-/// # Panics
-/// When a row has fewer cells than there are columns.
-pub fn table(columns: &[String], words: &[usize], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let widest = rows.iter().map(|row| row[column].chars().count()).max();
-        // a column of figures has a line of one dash and a colon at least
-        widest
-            .unwrap_or(0)
-            .max(columns[column].chars().count())
-            .max(2)
-    };
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let line = |cell: &dyn Fn(usize, usize) -> String| {
-        let cells: Vec<String> = (0..widths.len()).map(|i| cell(i, widths[i])).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let aligned = |text: &str, column: usize, width: usize| {
-        if words.contains(&column) {
-            format!("{text:width$}")
-        } else {
-            format!("{text:>width$}")
-        }
-    };
-    let mut text = line(&|i, width| aligned(&columns[i], i, width));
-    text += &line(&|i, width| {
-        if words.contains(&i) {
-            "-".repeat(width)
-        } else {
-            "-".repeat(width - 1) + ":"
-        }
-    });
-    for row in rows {
-        text += &line(&|i, width| aligned(&row[i], i, width));
-    }
-    text
 }
 
 fn cells(row: &Row) -> Vec<String> {

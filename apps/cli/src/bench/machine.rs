@@ -33,7 +33,7 @@ impl Machine {
             os: os(),
             cpu_info: cpu_info(),
             adapter_name: report.name.clone(),
-            adapter_vendor: format!("{:#06x}", report.vendor),
+            adapter_vendor: report.vendor_text(),
             adapter_type: report.device_type.name().to_owned(),
             backend: report.backend.name().to_owned(),
             driver: report.driver.clone(),

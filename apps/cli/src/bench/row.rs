@@ -2,8 +2,7 @@
 
 use nelumbo::engine::EngineCore;
 use nelumbo::kernels::peaks::Peaks;
-use nelumbo::model::roofline::{ModelShape, Roofline};
-use nelumbo::model::work::{Run, Work as Least};
+use nelumbo::model::roofline::{ModelShape, Roofline, Run, Work as Least};
 use serde::Serialize;
 
 use super::against::Against;
@@ -112,7 +111,7 @@ pub fn least(engine: &EngineCore, test: &Test) -> Least {
         Work::Prompt(_) => (decoder.max_batched_tokens(), 1),
         Work::Generation(count) => (1, count),
     };
-    decoder.least_work(&Run {
+    ModelShape::of(decoder).least_work(&Run {
         depth: test.depth,
         tokens: test.tokens(),
         step_tokens,

@@ -132,11 +132,12 @@ pub fn json(about: &About, outcomes: &[Outcome]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::outcome::Verdict;
     use super::super::outcome::tests::{bad_op, sample};
     use super::*;
 
+    /// What all adapters were given, for this and other test modules.
     pub fn about() -> About {
         About {
             model: "m.gguf".to_owned(),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use nelumbo::engine::compare::{CaseReport, check_cases};
-use nelumbo::gpu::{Gpu, OpenOptions, Selection};
+use nelumbo::gpu::{AdapterReport, Gpu, OpenOptions, Selection};
 use nelumbo::kernels;
 use serde_json::{Value, json};
 
 use super::args::{CompareArgs, Output};
 use super::outcome::{Outcome, Verdict};
-use super::{adapters, note};
+use super::{adapters, guarded, note};
 use crate::exit::Failure;
 use crate::output::{print_line, table};
 
@@ -33,10 +33,13 @@ impl Row {
 
 /// Everything from the arguments to the last line on stderr.
 pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
-    if args.html.is_some() {
-        return Err(Failure::Usage(
-            "--kernels and --html: there is nothing to plot".to_owned(),
-        ));
+    let problem = match (&args.html, &args.reference) {
+        (Some(_), _) => Some("--kernels and --html: there is nothing to plot"),
+        (_, Some(_)) => Some("--kernels and MODEL: kernels are compared without a model"),
+        _ => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Failure::Usage(problem.to_owned()));
     }
     let open = OpenOptions::from_env()?;
     let mut rows: Vec<Row> = Vec::new();
@@ -48,7 +51,7 @@ pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
         };
         match &report.rejected {
             Some(why) => row.outcome.fail(Verdict::Unavailable, why.clone()),
-            None => row.open(&open),
+            None => row.open(&report, &open),
         }
         rows.push(row);
     }
@@ -72,9 +75,10 @@ pub fn compare(args: &CompareArgs, quiet: bool) -> Result<(), Failure> {
 }
 
 impl Row {
-    fn open(&mut self, open: &OpenOptions) {
+    fn open(&mut self, report: &AdapterReport, open: &OpenOptions) {
         let selection = Selection {
-            device: Some(self.outcome.index),
+            backend: Some(report.backend),
+            device: Some(report.index),
             ..Selection::default()
         };
         let options = OpenOptions {
@@ -82,24 +86,29 @@ impl Row {
             coop: true,
             ..open.clone()
         };
-        match Gpu::open(&options) {
-            Ok(gpu) => self.gpu = Some(gpu),
-            Err(error) => self.outcome.fail_by(&error),
+        match guarded(|| kernels::open(&options)) {
+            Ok(Ok(gpu)) => self.gpu = Some(gpu),
+            Ok(Err(error)) => self.outcome.fail_by(&error),
+            Err(why) => self.outcome.fail(Verdict::Wrong, why),
         }
     }
 
     /// An adapter that breaks gets no further cases.
     fn run(&mut self, kernel: &'static str, cases: &[kernels::case::Case]) {
         let Some(gpu) = &self.gpu else { return };
-        match check_cases(gpu, cases) {
-            Ok(report) => {
+        match guarded(|| check_cases(gpu, cases)) {
+            Ok(Ok(report)) => {
                 if let Some(problem) = report.problems.first() {
                     self.outcome.fail(Verdict::Wrong, problem.clone());
                 }
                 self.kernels.push((kernel, report));
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 self.outcome.fail_by(&error);
+                self.gpu = None;
+            }
+            Err(why) => {
+                self.outcome.fail(Verdict::Wrong, why);
                 self.gpu = None;
             }
         }

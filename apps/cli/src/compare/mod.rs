@@ -132,7 +132,18 @@ fn verdict(all: impl Iterator<Item = (Verdict, String)> + Clone) -> Result<(), F
     Ok(())
 }
 
-/// One adapter, whatever happens to it: a panic of a driver's library is no end for the others.
+/// Work for one adapter: a panic of a driver's library is no end for the others.
+///
+/// # Errors
+/// What it panicked with.
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|_| {
+        let why = crate::exit::last_panic().unwrap_or_default();
+        format!("panicked: {why}")
+    })
+}
+
+/// One adapter, whatever happens to it.
 fn one(task: &Task, report: &AdapterReport, quiet: bool) -> Outcome {
     let mut outcome = Outcome::of(report);
     if let Some(why) = &report.rejected {
@@ -148,10 +159,8 @@ fn one(task: &Task, report: &AdapterReport, quiet: bool) -> Outcome {
             note(quiet, &format!("{label}: {what}"));
         }
     };
-    let work = AssertUnwindSafe(|| examine(task, &mut outcome, &mut progress));
-    if panic::catch_unwind(work).is_err() {
-        let why = crate::exit::last_panic().unwrap_or_default();
-        outcome.fail(Verdict::Wrong, format!("panicked: {why}"));
+    if let Err(why) = guarded(|| examine(task, &mut outcome, &mut progress)) {
+        outcome.fail(Verdict::Wrong, why);
     }
     outcome
 }
@@ -164,13 +173,19 @@ pub fn adapters(args: &CompareArgs) -> Result<Vec<AdapterReport>, Failure> {
         ..Selection::default()
     });
     for &index in &args.device {
-        if index as usize >= all.len() {
-            let error = nelumbo::Error::NoAdapter {
-                tried: format!("there is no adapter {index} among {}", all.len()),
-                advice: "`nelumbo devices` lists them".to_owned(),
-            };
-            return Err(error.into());
-        }
+        let (tried, advice) = match all.get(index as usize) {
+            None => (
+                format!("there is no adapter {index} among {}", all.len()),
+                "`nelumbo devices` lists them",
+            ),
+            Some(report) if backend.is_some_and(|backend| backend != report.backend) => (
+                format!("--device {index} is a {} adapter", report.backend),
+                "drop --backend or choose another --device",
+            ),
+            Some(_) => continue,
+        };
+        let advice = advice.to_owned();
+        return Err(nelumbo::Error::NoAdapter { tried, advice }.into());
     }
     let wanted = |report: &AdapterReport| {
         backend.is_none_or(|backend| report.backend == backend)

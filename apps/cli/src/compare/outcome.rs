@@ -115,9 +115,7 @@ impl Outcome {
             index: report.index,
             name: report.name.clone(),
             backend: report.backend.name().to_owned(),
-            driver: format!("{} {}", report.driver, report.driver_info)
-                .trim()
-                .to_owned(),
+            driver: report.driver_text(),
             device_type: report.device_type.name().to_owned(),
             verdict: Verdict::Right,
             reason: None,

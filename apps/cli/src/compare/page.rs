@@ -214,6 +214,7 @@ fn memory(outcomes: &[Outcome]) -> Section {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::tests::about;
     use super::super::outcome::tests::{bad_op, sample};
     use super::*;
 
@@ -224,16 +225,7 @@ mod tests {
         let mut away = sample(2);
         away.figures = None;
         away.fail(Verdict::Unavailable, "no compute shaders");
-        let about = About {
-            model: "m.gguf".to_owned(),
-            weights: "q8".to_owned(),
-            kv: "f16".to_owned(),
-            tokens: 64,
-            greedy: vec![5, 6],
-            continuation: " so".to_owned(),
-            reference_s: 3.25,
-        };
-        let html = page(&about, &[sample(0), wrong, away]).html();
+        let html = page(&about(), &[sample(0), wrong, away]).html();
         assert_eq!(html.matches("<svg").count(), 6, "{html}");
         for part in [
             "Card &lt;0&gt;",

@@ -155,6 +155,9 @@ fn reason(report: &AdapterReport, best: Option<&AdapterReport>) -> String {
     if let Some(why) = &report.rejected {
         return format!("cannot be used: {why}");
     }
+    if report.backend == Backend::Cpu {
+        return "used where --backend cpu asks for it, and never on its own".to_owned();
+    }
     let Some(best) = best else {
         return "not used on its own: --device or --allow-software asks for it".to_owned();
     };
@@ -212,7 +215,8 @@ fn look(
     };
     let shape = self_check::shape_of(&subject.config, load.weights, load.kv_format, tuning);
     one.limits = Some(Limits::of(report, &gpu));
-    one.kept = Some(Kept {
+    // nothing is compiled, tuned or checked on the processor
+    one.kept = (!gpu.is_host()).then(|| Kept {
         pipelines_bytes: gpu.recalled_bytes().map(|n| n as u64),
         tuning: kept.is_some(),
         self_check: self_check::is_kept(&gpu, &shape),
@@ -243,6 +247,9 @@ fn hints(all: &[AdapterReport], chosen: &Result<usize, Error>) -> Vec<String> {
     let mut hints = Vec::new();
     let hardware = |r: &&AdapterReport| r.device_type != DeviceType::Software;
     let usable = |r: &&AdapterReport| r.rejected.is_none();
+    if all.iter().any(|r| r.backend == Backend::Cpu) {
+        return hints; // nobody asked what adapters there are
+    }
     if all.is_empty() {
         hints.push(
             "No adapter is seen at all. Install the Vulkan driver of the GPU; without a GPU Mesa's \

@@ -69,7 +69,7 @@ impl Row {
             let part = part.as_deref().map(str::to_lowercase);
             part.is_none_or(|part| text.to_lowercase().contains(&part))
         };
-        let driver = format!("{} {}", report.driver, report.driver_info);
+        let driver = report.driver_text();
         let backend = self.backend.as_deref();
         backend.is_none_or(|name| Backend::from_name(name) == Some(report.backend))
             && holds(&report.name, &self.adapter)

@@ -50,6 +50,7 @@ pub struct Adapter {
     pub reason: String,
     pub limits: Option<Limits>,
     pub notes: Vec<Note>,
+    /// `null` where nothing is kept: on the processor.
     pub kept: Option<Kept>,
     /// What an earlier run measured; `null` where none has.
     pub speed: Option<Speed>,
@@ -233,10 +234,8 @@ impl Adapter {
             name: report.name.clone(),
             backend: report.backend.name().to_owned(),
             kind: report.device_type.name().to_owned(),
-            driver: format!("{} {}", report.driver, report.driver_info)
-                .trim()
-                .to_owned(),
-            vendor: format!("{:#06x}", report.vendor),
+            driver: report.driver_text(),
+            vendor: report.vendor_text(),
             caps: report.caps.names(),
             subgroup: report.caps.subgroup,
             usable: report.rejected.is_none(),

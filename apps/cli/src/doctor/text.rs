@@ -64,14 +64,14 @@ impl Adapter {
         }
         if let Some(kept) = &self.kept {
             line("kept", &kept.text());
+            line(
+                "speed",
+                &self.speed.as_ref().map_or_else(
+                    || "not measured yet: nelumbo bench does".to_owned(),
+                    Speed::text,
+                ),
+            );
         }
-        line(
-            "speed",
-            &self.speed.as_ref().map_or_else(
-                || "not measured yet: nelumbo bench does".to_owned(),
-                Speed::text,
-            ),
-        );
         if let Some(tuning) = &self.tuning {
             line("tuning", tuning);
         }

@@ -10,15 +10,17 @@ use nelumbo::engine::perplexity::{LogSoftmax, Windows};
 
 use crate::exit::{Failure, say};
 use crate::models::{human_bytes, space};
+use crate::temporary::Temporary;
 
 /// Bytes between two writes or reads.
 const BUFFER: usize = 1 << 20;
 
-/// A file of predictions that is being written. Dropped before the end, it leaves nothing behind.
+/// A file of predictions that is being written. Ended before its end, it leaves nothing behind.
 pub struct Writer {
     path: PathBuf,
-    partial: PathBuf,
-    file: Option<BufWriter<File>>,
+    // closed before its file is removed
+    file: BufWriter<File>,
+    partial: Temporary,
     row: Vec<u8>,
 }
 
@@ -28,23 +30,24 @@ impl Writer {
     pub fn create(path: &Path, header: &Header, quiet: bool) -> Result<Writer, Failure> {
         check_absent(path)?;
         let bytes = header.file_bytes();
-        let name = path.display();
+        let shown = path.display();
         let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
         let folder = parent.unwrap_or(Path::new("."));
-        space::fits(folder, bytes, &name.to_string())
+        space::fits(folder, bytes, &shown.to_string())
             .map_err(|problem| Failure::Disk(format!("{problem}; fewer --chunks take less")))?;
         if !quiet {
             say(&format!(
-                "perplexity: predictions go to {name}, {}",
+                "perplexity: predictions go to {shown}, {}",
                 human_bytes(bytes)
             ));
         }
-        let partial = with_suffix(path);
-        let file = File::create(&partial).map_err(Failure::io(&partial))?;
+        let name = with_suffix(path);
+        let file = File::create(&name).map_err(Failure::io(&name))?;
+        let partial = Temporary::new(name)?;
         let mut writer = Writer {
             path: path.to_owned(),
+            file: BufWriter::with_capacity(BUFFER, file),
             partial,
-            file: Some(BufWriter::with_capacity(BUFFER, file)),
             row: Vec::new(),
         };
         writer.write(&header.bytes())?;
@@ -62,27 +65,24 @@ impl Writer {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let file = self.file.as_mut().expect("open until it is finished");
-        file.write_all(bytes).map_err(Failure::io(&self.partial))
+        let written = self.file.write_all(bytes);
+        written.map_err(Failure::io(self.partial.path()))
     }
 
     /// Gives the file its name, once everything is on the disk.
-    pub fn finish(mut self) -> Result<(), Failure> {
-        let file = self.file.take().expect("open until it is finished");
-        let file = file
-            .into_inner()
-            .map_err(|error| Failure::io(&self.partial)(error.into_error()))?;
-        file.sync_all().map_err(Failure::io(&self.partial))?;
-        check_absent(&self.path)?;
-        fs::rename(&self.partial, &self.path).map_err(Failure::io(&self.path))
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        drop(self.file.take());
-        // under its final name it is out of reach
-        let _ = fs::remove_file(&self.partial);
+    pub fn finish(self) -> Result<(), Failure> {
+        let Writer {
+            path,
+            file,
+            partial,
+            ..
+        } = self;
+        let name = partial.path();
+        let file = file.into_inner();
+        let file = file.map_err(|error| Failure::io(name)(error.into_error()))?;
+        file.sync_all().map_err(Failure::io(name))?;
+        check_absent(&path)?;
+        partial.complete(|partial| fs::rename(partial, &path).map_err(Failure::io(&path)))
     }
 }
 
@@ -109,6 +109,11 @@ fn with_suffix(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Such a file is no model that could be downloaded once more.
+fn refused(error: Error) -> Failure {
+    Failure::Model(error.to_string())
+}
+
 /// A file of predictions that is being read.
 pub struct Reader {
     path: PathBuf,
@@ -123,7 +128,7 @@ impl Reader {
     pub fn open(path: &Path) -> Result<Reader, Failure> {
         let metadata = path.metadata().map_err(Failure::io(path))?;
         if !metadata.is_file() {
-            return Err(Error::file(path, "is not a regular file").into());
+            return Err(refused(Error::file(path, "is not a regular file")));
         }
         let mut file = File::open(path).map_err(Failure::io(path))?;
         let mut start = Vec::new();
@@ -131,12 +136,12 @@ impl Reader {
             .take(MAX_HEADER_BYTES as u64)
             .read_to_end(&mut start)
             .map_err(Failure::io(path))?;
-        let (header, len) =
-            Header::parse(&start).map_err(|(field, problem)| Error::field(path, field, problem))?;
+        let (header, len) = Header::parse(&start)
+            .map_err(|(field, problem)| refused(Error::field(path, field, problem)))?;
         let (expected, found) = (header.file_bytes(), metadata.len());
         if found != expected {
             let problem = format!("{found} bytes, its header tells of {expected}");
-            return Err(Error::file(path, problem).into());
+            return Err(refused(Error::file(path, problem)));
         }
         // what was read beyond the header is the beginning of the rows
         use std::io::{Seek, SeekFrom};
@@ -155,9 +160,8 @@ impl Reader {
     /// its windows or of the first ones.
     pub fn check(&self, windows: &Windows, vocab_size: usize) -> Result<(), Failure> {
         let header = &self.header;
-        let wrong = |field: &str, problem: String| {
-            Err(Failure::from(Error::field(&self.path, field, problem)))
-        };
+        let wrong =
+            |field: &str, problem: String| Err(refused(Error::field(&self.path, field, problem)));
         if header.vocab_size as usize != vocab_size {
             let found = header.vocab_size;
             return wrong(
@@ -199,7 +203,8 @@ impl Reader {
             Some(row) => Ok(each(&row)),
             None => {
                 let problem = "does not fit its checksum: it is damaged";
-                Err(Error::field(path, format!("prediction {}", self.read), problem).into())
+                let field = format!("prediction {}", self.read);
+                Err(refused(Error::field(path, field, problem)))
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nelumbo::engine::EngineCore;
 use nelumbo::engine::perplexity::base::Header;
@@ -81,7 +81,8 @@ pub fn measure(
         all.end_window();
         watch.at(index + 1, all.ppl());
     }
-    let seconds = watch.end().as_secs_f64();
+    let seconds = watch.start.elapsed().as_secs_f64();
+    drop(watch);
     let divergence = match sink {
         Sink::None => None,
         Sink::Write(writer) => {
@@ -89,8 +90,7 @@ pub fn measure(
             None
         }
         Sink::Compare(reader, divergence) => {
-            let summary = divergence.summary();
-            Some(Compared::new(&summary, reader.header.about.clone()))
+            Some(Compared::new(&divergence, reader.header.about.clone()))
         }
     };
     let device = Device::of(engine.decoder().gpu());
@@ -146,12 +146,13 @@ impl Watch {
             say(&text);
         }
     }
+}
 
-    /// Takes the line away, and tells how long it took.
-    fn end(&self) -> Duration {
+/// Takes the line away, also where an error is told next.
+impl Drop for Watch {
+    fn drop(&mut self) {
         if !self.quiet && self.terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        self.start.elapsed()
     }
 }

@@ -1,9 +1,9 @@
 //! What `nelumbo perplexity` prints.
 
-use nelumbo::engine::perplexity::{Perplexity, Summary, Windows};
+use nelumbo::engine::perplexity::{Divergence, Perplexity, Summary, Windows};
 use serde::Serialize;
 
-use crate::output::{Device, Numerics};
+use crate::output::{Device, Numerics, markdown_table};
 
 /// The result: the JSON object of `-o json`, field by field.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,23 +27,12 @@ pub struct Report {
     pub seconds: f64,
 }
 
-/// How far the predictions are from those of the base. KL in nats.
+/// How far the predictions are from those of the base.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     pub base: Base,
-    pub ratio: f64,
-    pub ratio_error: f64,
-    pub mean_kl: f64,
-    pub mean_kl_error: f64,
-    pub max_kl: f64,
-    pub kl_p999: f64,
-    pub kl_p99: f64,
-    pub kl_p95: f64,
-    pub kl_median: f64,
-    pub top1_agree: f64,
-    pub top1_agree_error: f64,
-    pub mean_delta_p: f64,
-    pub rms_delta_p: f64,
+    #[serde(flatten)]
+    pub summary: Summary,
 }
 
 /// What was compared with.
@@ -57,26 +46,13 @@ pub struct Base {
 
 impl Compared {
     /// With a base that says this of itself.
-    pub fn new(summary: &Summary, about: String) -> Compared {
-        let s = *summary;
+    pub fn new(divergence: &Divergence, about: String) -> Compared {
         Compared {
             base: Base {
-                ppl: s.base_ppl,
+                ppl: divergence.base_ppl(),
                 about,
             },
-            ratio: s.ratio,
-            ratio_error: s.ratio_error,
-            mean_kl: s.mean_kl,
-            mean_kl_error: s.mean_kl_error,
-            max_kl: s.max_kl,
-            kl_p999: s.kl_p999,
-            kl_p99: s.kl_p99,
-            kl_p95: s.kl_p95,
-            kl_median: s.kl_median,
-            top1_agree: s.top1_agree,
-            top1_agree_error: s.top1_agree_error,
-            mean_delta_p: s.mean_delta_p,
-            rms_delta_p: s.rms_delta_p,
+            summary: divergence.summary(),
         }
     }
 }
@@ -123,12 +99,12 @@ impl Report {
             ],
             ["perplexity", &plus_minus(self.ppl, self.ppl_error, 4)],
         ]);
-        if let Some(d) = &self.divergence {
+        if let Some(Compared { base, summary: d }) = &self.divergence {
             let percent = |value: f64| format!("{:.3} %", 100.0 * value);
             text.push('\n');
             text += &markdown(&[
-                ["base", &d.base.about],
-                ["perplexity of the base", &format!("{:.4}", d.base.ppl)],
+                ["base", &base.about],
+                ["perplexity of the base", &format!("{:.4}", base.ppl)],
                 ["this / base", &plus_minus(d.ratio, d.ratio_error, 6)],
                 ["mean KL, nats", &plus_minus(d.mean_kl, d.mean_kl_error, 6)],
                 ["largest KL", &format!("{:.6}", d.max_kl)],
@@ -168,21 +144,12 @@ fn plus_minus(value: f64, error: f64, digits: usize) -> String {
     format!("{value:.digits$} ± {error:.digits$}")
 }
 
-/// Two columns of which the first names the second; the first row is the head.
+/// Two columns of words, of which the first names the second; the first row is the head.
 fn markdown(rows: &[[&str; 2]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0).max(3)
-    };
-    let (a, b) = (width(0), width(1));
-    let mut text = String::new();
-    for (i, [name, value]) in rows.iter().enumerate() {
-        text += &format!("| {name:a$} | {value:b$} |\n");
-        if i == 0 {
-            text += &format!("| {} | {} |\n", "-".repeat(a), "-".repeat(b));
-        }
-    }
-    text
+    let owned = |row: &[&str; 2]| row.map(str::to_owned);
+    let (head, rows) = rows.split_first().expect("a table has a head");
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| owned(row).to_vec()).collect();
+    markdown_table(&owned(head), &[0, 1], &rows)
 }
 
 #[cfg(test)]
@@ -222,19 +189,21 @@ mod tests {
                 ppl: 3.0,
                 about: "b.gguf: f16, f32, f16".to_owned(),
             },
-            ratio: 1.05,
-            ratio_error: 0.01,
-            mean_kl: 0.001,
-            mean_kl_error: 0.0001,
-            max_kl: 0.5,
-            kl_p999: 0.4,
-            kl_p99: 0.3,
-            kl_p95: 0.2,
-            kl_median: 0.0005,
-            top1_agree: 0.975,
-            top1_agree_error: 0.001,
-            mean_delta_p: -0.0001,
-            rms_delta_p: 0.01,
+            summary: Summary {
+                ratio: 1.05,
+                ratio_error: 0.01,
+                mean_kl: 0.001,
+                mean_kl_error: 0.0001,
+                max_kl: 0.5,
+                kl_p999: 0.4,
+                kl_p99: 0.3,
+                kl_p95: 0.2,
+                kl_median: 0.0005,
+                top1_agree: 0.975,
+                top1_agree_error: 0.001,
+                mean_delta_p: -0.0001,
+                rms_delta_p: 0.01,
+            },
         }
     }
 

@@ -27,7 +27,7 @@ pub struct QuantizeArgs {
     pub input: OsString,
     /// A directory to be made, or a file that ends in .gguf
     #[arg(value_name = "OUT")]
-    pub output: PathBuf,
+    pub out: PathBuf,
     /// What weights become; by default int8-channel, and q8_0 in a GGUF file
     #[arg(value_enum, value_name = "TYPE", ignore_case = true)]
     pub kind: Option<Kind>,
@@ -36,21 +36,34 @@ pub struct QuantizeArgs {
     pub force: bool,
     /// Megabytes (10^6 bytes) of tensors in one safetensors file at most
     #[arg(long, value_name = "MB", default_value_t = 5000, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..), env = "NELUMBO_MAX_SHARD_SIZE")]
     pub max_shard_size: u32,
     /// Afterwards compare the perplexity of both on this text, and their predictions; with weights held
     /// as f16, so that only what the files differ in counts
-    #[arg(long, value_name = "TEXT")]
-    pub check: Option<PathBuf>,
+    #[arg(long = "check", value_name = "TEXT", env = "NELUMBO_CHECK_TEXT")]
+    pub check_text: Option<PathBuf>,
     /// Windows of 512 tokens that --check evaluates at most
     #[arg(long, value_name = "N", default_value_t = 4, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..), env = "NELUMBO_CHECK_CHUNKS")]
     pub check_chunks: u32,
     #[command(flatten)]
     pub backend: BackendArgs,
-    /// One JSON object instead of tables
+    /// How results are printed on stdout
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Output::Md,
+          env = "NELUMBO_OUTPUT")]
+    pub output: Output,
+    /// One JSON object, as -o json
     #[arg(long)]
     pub json: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A table
+    Md,
+    /// One JSON object
+    Json,
 }
 
 /// What weights become.

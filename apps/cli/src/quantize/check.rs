@@ -1,9 +1,11 @@
 //! Whether the result predicts a text as its source does.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
 
 use nelumbo::engine::perplexity::{Scored, Windows};
+use nelumbo::formats::ModelFiles;
+use nelumbo::model::Texts;
 
 use super::args::QuantizeArgs;
 use super::report::Check;
@@ -16,14 +18,22 @@ use crate::perplexity::measure::{Base, measure};
 use crate::perplexity::{self, report};
 use crate::reading::{self, MAX_TEXT_BYTES};
 use crate::session;
+use crate::temporary::Temporary;
 
 /// Tokens of a window.
 const WINDOW: usize = 512;
 
-/// The text of a file; told before anything is converted.
-pub fn text(path: &Path) -> Result<String, Failure> {
+/// The text of a file, of which the model of `files` has something to predict; told before anything is
+/// converted.
+pub fn text(path: &Path, files: &ModelFiles) -> Result<String, Failure> {
     let file = File::open(path).map_err(Failure::io(path))?;
-    reading::read_text(file, path, MAX_TEXT_BYTES)
+    let text = reading::read_text(file, path, MAX_TEXT_BYTES)?;
+    if Texts::load(files)?.tokenizer.encode_plain(&text)?.len() < 2 {
+        let path = path.display();
+        let problem = format!("--check {path}: a text of less than two tokens has none to predict");
+        return Err(Failure::Usage(problem));
+    }
+    Ok(text)
 }
 
 /// Evaluates both on the beginning of the text, one after the other.
@@ -34,28 +44,14 @@ pub fn check(
     args: &QuantizeArgs,
     global: &GlobalArgs,
 ) -> Result<Option<Check>, Failure> {
-    let kept = Kept::beside(out);
-    score(input, text, args, global, Base::Write(kept.0.clone()))?;
-    let reader = Reader::open(&kept.0)?;
+    let mut name = out.as_os_str().to_owned();
+    name.push(format!(".{}.kld", std::process::id()));
+    let kept = Temporary::new(name.into())?;
+    let base = Base::Write(kept.path().to_owned());
+    score(input, text, args, global, base)?;
+    let reader = Reader::open(kept.path())?;
     let scored = score(out, text, args, global, Base::Compare(Box::new(reader)))?;
     Ok(Check::new(&scored))
-}
-
-/// Predictions of the source, removed when they have served.
-struct Kept(PathBuf);
-
-impl Kept {
-    fn beside(out: &Path) -> Kept {
-        let mut name = out.as_os_str().to_owned();
-        name.push(format!(".{}.kld", std::process::id()));
-        Kept(name.into())
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // may not have been made at all
-    }
 }
 
 fn score(
@@ -86,7 +82,7 @@ fn score(
     }
     let (mut engine, texts) = perplexity::open(path, &load, global.quiet)?;
     let tokens = texts.tokenizer.encode_plain(text)?;
-    let size = tokens.len().clamp(2, WINDOW);
+    let size = tokens.len().min(WINDOW);
     let mut windows = Windows::new(tokens, size, Scored::All, None)?;
     windows.take(windows.count().min(args.check_chunks as usize))?;
     if let Base::Compare(reader) = &base {

@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 
 use nelumbo::model::convert::Layout;
 
-use crate::exit::{Failure, on_ctrl_c};
+use crate::exit::Failure;
+use crate::temporary::{Temporary, remove};
 
-/// The name that the result will have, and the one that it has until then.
+/// The name that the result will have, and those that are taken until it has it.
 pub struct Place {
     out: PathBuf,
+    /// What is written.
     partial: PathBuf,
+    /// What had the name before.
+    old: PathBuf,
     layout: Layout,
-    is_done: bool,
 }
 
 impl Place {
-    /// Looks at what is there. `input` is the model's path.
-    pub fn new(input: &Path, out: &Path, force: bool) -> Result<Place, Failure> {
+    /// Looks at what is there. `inputs` are the model's path and its files.
+    pub fn new(inputs: &[&Path], out: &Path, force: bool) -> Result<Place, Failure> {
         let usage = |problem: String| Err(Failure::Usage(format!("{}: {problem}", out.display())));
         let Some(name) = out.file_name() else {
             return usage("is no name for a file or a directory".to_owned());
@@ -30,12 +33,26 @@ impl Place {
             return Err(Failure::io(&parent)(kind.into()));
         }
         let out = parent.join(name);
-        let input = input.canonicalize().map_err(Failure::io(input))?;
-        // links aside: what is there may be the model by another name
-        let there = out.canonicalize().unwrap_or_else(|_| out.clone());
-        if there.starts_with(&input) || input.starts_with(&there) {
-            let input = input.display();
-            return usage(format!("is, is in, or holds the model itself, {input}"));
+        let inputs = inputs
+            .iter()
+            .map(|path| path.canonicalize().map_err(Failure::io(path)))
+            .collect::<Result<Vec<_>, _>>()?;
+        // whatever has one of these is replaced or removed in the end
+        let [partial, old] = ["partial", "old.partial"].map(|end| {
+            let mut name = name.to_owned();
+            name.push(format!(".{end}"));
+            parent.join(name)
+        });
+        for name in [&out, &partial, &old] {
+            // links aside: what is there may be the model by another name
+            let there = name.canonicalize().unwrap_or_else(|_| name.clone());
+            let hit = |input: &&PathBuf| there.starts_with(input) || input.starts_with(&there);
+            if let Some(input) = inputs.iter().find(hit) {
+                let (name, input) = (name.display(), input.display());
+                return usage(format!(
+                    "{name} is, is in, or holds the model itself, {input}"
+                ));
+            }
         }
         let layout = match out
             .extension()
@@ -63,13 +80,11 @@ impl Place {
                 }
             }
         }
-        let mut name = name.to_owned();
-        name.push(".partial");
         Ok(Place {
-            partial: parent.join(name),
             out,
+            partial,
+            old,
             layout,
-            is_done: false,
         })
     }
 
@@ -87,52 +102,35 @@ impl Place {
         &self.out
     }
 
-    /// Where it is written: what an earlier run left there is removed, and at Ctrl-C what this one has.
-    pub fn begin(&self) -> Result<&Path, Failure> {
+    /// Where it is written: what an earlier run left there is removed, and what this one has is where it
+    /// ends early.
+    pub fn begin(&self) -> Result<Temporary, Failure> {
         remove(&self.partial)?;
-        let partial = self.partial.clone();
-        on_ctrl_c(move || {
-            let _ = remove(&partial); // the program ends either way
-            true
-        })?;
-        Ok(&self.partial)
+        Temporary::new(self.partial.clone())
     }
 
     /// Gives the whole result its name; what had it is removed only then.
-    pub fn finish(mut self) -> Result<(), Failure> {
-        let mut old = self.out.as_os_str().to_owned();
-        old.push(".old.partial");
-        let old = PathBuf::from(old);
+    pub fn finish(self, written: Temporary) -> Result<(), Failure> {
         let is_there = self.out.symlink_metadata().is_ok();
         if is_there {
-            remove(&old)?;
-            fs::rename(&self.out, &old).map_err(Failure::io(&self.out))?;
+            remove(&self.old)?;
         }
-        fs::rename(&self.partial, &self.out).map_err(Failure::io(&self.out))?;
-        self.is_done = true;
+        written.complete(|partial| {
+            if is_there {
+                fs::rename(&self.out, &self.old).map_err(Failure::io(&self.out))?;
+            }
+            fs::rename(partial, &self.out).map_err(|error| {
+                if is_there {
+                    let _ = fs::rename(&self.old, &self.out); // it keeps its name where it can
+                }
+                Failure::io(&self.out)(error)
+            })
+        })?;
         if is_there {
-            remove(&old)?;
+            remove(&self.old)?;
         }
         Ok(())
     }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let _ = remove(&self.partial); // there is an error to be told already
-        }
-    }
-}
-
-/// Removes a file or a folder, if there is one.
-fn remove(path: &Path) -> Result<(), Failure> {
-    let removed = match path.symlink_metadata() {
-        Err(_) => return Ok(()),
-        Ok(there) if there.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-    };
-    removed.map_err(Failure::io(path))
 }
 
 #[cfg(test)]
@@ -148,21 +146,29 @@ mod tests {
         fs::create_dir(path("photos")).unwrap();
         fs::write(path("photos/cat.png"), "x").unwrap();
         fs::write(path("m.gguf"), "x").unwrap();
+        fs::write(path("n.gguf.partial"), "x").unwrap();
+        fs::create_dir_all(path("n.old.partial/sub")).unwrap();
+        fs::write(path("second.gguf"), "x").unwrap();
         for (input, out, part) in [
             ("model", "model", "the model itself"),
             ("model", "model/int8", "the model itself"),
             ("model", "model/sub/../int8", "the model itself"),
             ("model/sub", "model", "the model itself"),
             ("m.gguf", "m.gguf", "the model itself"),
+            ("m.gguf", "second.gguf", "the model itself"),
+            ("n.gguf.partial", "n.gguf", "the model itself"),
+            ("n.old.partial", "n", "the model itself"),
+            ("n.old.partial/sub", "n", "the model itself"),
             ("m.gguf", "photos", "something else"),
             ("model", "m.gguf/x", "m.gguf"),
             ("model", "no/such/folder", "no/such"),
             ("model", "..", "no name"),
         ] {
-            let failure = Place::new(&path(input), &path(out), true).err().unwrap();
+            let inputs = [&*path(input), &*path("second.gguf")];
+            let failure = Place::new(&inputs, &path(out), true).err().unwrap();
             assert!(failure.to_string().contains(part), "{out}: {failure}");
         }
-        let failure = Place::new(&path("m.gguf"), &path("photos"), false)
+        let failure = Place::new(&[&path("m.gguf")], &path("photos"), false)
             .err()
             .unwrap();
         assert!(failure.to_string().contains("--force"), "{failure}");
@@ -183,14 +189,14 @@ mod tests {
             names.sort();
             names
         };
-        let place = || Place::new(&path("in.gguf"), &path("out"), true).unwrap();
+        let place = || Place::new(&[&path("in.gguf")], &path("out"), true).unwrap();
         let write = |place: &Place| {
-            fs::create_dir(&place.partial).unwrap();
-            fs::write(place.partial.join("config.json"), "new").unwrap();
+            let written = place.begin().unwrap();
+            fs::create_dir(written.path()).unwrap();
+            fs::write(written.path().join("config.json"), "new").unwrap();
+            written
         };
-        let failed = place();
-        write(&failed);
-        drop(failed);
+        drop(write(&place()));
         assert_eq!(fs::read_to_string(path("out/config.json")).unwrap(), "old");
         assert_eq!(names(), ["in.gguf", "out"]);
         let whole = place();
@@ -198,8 +204,8 @@ mod tests {
             (whole.layout(), whole.out().ends_with("out")),
             (Layout::Directory, true)
         );
-        write(&whole);
-        whole.finish().unwrap();
+        let written = write(&whole);
+        whole.finish(written).unwrap();
         assert_eq!(fs::read_to_string(path("out/config.json")).unwrap(), "new");
         assert_eq!(names(), ["in.gguf", "out"]);
     }

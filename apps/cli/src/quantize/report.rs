@@ -65,10 +65,10 @@ impl Check {
             ppl_before: compared.base.ppl,
             ppl_after: scored.ppl,
             ppl_error: scored.ppl_error,
-            ratio: compared.ratio,
-            mean_kl: compared.mean_kl,
-            max_kl: compared.max_kl,
-            top1_agree: compared.top1_agree,
+            ratio: compared.summary.ratio,
+            mean_kl: compared.summary.mean_kl,
+            max_kl: compared.summary.max_kl,
+            top1_agree: compared.summary.top1_agree,
             tokens_scored: scored.tokens_scored,
         })
     }

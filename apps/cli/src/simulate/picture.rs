@@ -4,64 +4,52 @@ use super::report::Simulated;
 use super::sweep::{Chunk, Run};
 use crate::report::svg::{Axis, Series, bars, lines, standalone};
 
-/// An axis of a sweep: its label, a run's place on it, and what else a run is.
+/// An axis of a sweep.
 struct Along {
+    /// As it is typed.
+    name: &'static str,
     label: &'static str,
+    /// A run's place on it.
     place: fn(&Run) -> f64,
-    others: fn(&Run) -> String,
 }
 
 const AXES: [Along; 4] = [
     Along {
+        name: "chunk",
         label: "tokens of prompts in a step beside those who decode",
         place: |run| match run.chunk {
             Chunk::Tokens(tokens) => tokens as f64,
             Chunk::Whole | Chunk::Auto => run.batch as f64,
         },
-        others: |run| {
-            format!(
-                "pool {}, parallel {}, batch {}",
-                run.pool, run.parallel, run.batch
-            )
-        },
     },
     Along {
+        name: "pool",
         label: "tokens of memory",
         place: |run| run.pool as f64,
-        others: |run| {
-            format!(
-                "chunk {}, parallel {}, batch {}",
-                run.chunk.name(),
-                run.parallel,
-                run.batch
-            )
-        },
     },
     Along {
+        name: "parallel",
         label: "requests that run at most",
         place: |run| run.parallel as f64,
-        others: |run| {
-            format!(
-                "chunk {}, pool {}, batch {}",
-                run.chunk.name(),
-                run.pool,
-                run.batch
-            )
-        },
     },
     Along {
+        name: "batch",
         label: "tokens of a step at most",
         place: |run| run.batch as f64,
-        others: |run| {
-            format!(
-                "chunk {}, pool {}, parallel {}",
-                run.chunk.name(),
-                run.pool,
-                run.parallel
-            )
-        },
     },
 ];
+
+impl Along {
+    /// What else a run is.
+    fn others(&self, run: &Run) -> String {
+        let settings = run.settings().into_iter();
+        let others = settings.filter(|(name, _)| *name != self.name);
+        let words: Vec<String> = others
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        words.join(", ")
+    }
+}
 
 /// The picture of runs along the first axis that has several values; `None` where there is none.
 pub fn of_sweep(runs: &[Simulated], promised: bool) -> Option<String> {
@@ -92,8 +80,8 @@ pub fn of_sweep(runs: &[Simulated], promised: bool) -> Option<String> {
         places().fold(0.0, f64::max),
     );
     for run in runs {
-        let others = (along.others)(&run.run);
-        if run.run.chunk == Chunk::Auto && std::ptr::eq(along, &AXES[0]) {
+        let others = along.others(&run.run);
+        if run.run.chunk == Chunk::Auto && along.name == "chunk" {
             // it has no size of its own: a level to hold the others against
             let level = value(run);
             push(

@@ -31,12 +31,7 @@ pub fn speeds(runs: &[&Simulated], promise: Option<&Promise>) -> String {
             figures,
             ..
         } = run;
-        let mut cells = vec![
-            run.chunk.name(),
-            run.pool.to_string(),
-            run.parallel.to_string(),
-            run.batch.to_string(),
-        ];
+        let mut cells = run.settings().map(|(_, value)| value).to_vec();
         if promise.is_some() {
             cells.push(format!("{:.3}", figures.goodput));
         }

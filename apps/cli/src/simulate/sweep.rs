@@ -92,6 +92,18 @@ impl Chunk {
     }
 }
 
+impl Run {
+    /// What it is on each axis, as that is typed.
+    pub fn settings(&self) -> [(&'static str, String); 4] {
+        [
+            ("chunk", self.chunk.name()),
+            ("pool", self.pool.to_string()),
+            ("parallel", self.parallel.to_string()),
+            ("batch", self.batch.to_string()),
+        ]
+    }
+}
+
 /// Every combination, with `pool` tokens of memory where nothing else is said.
 pub fn runs(args: &SimulateArgs, pool: usize) -> Result<Vec<Run>, Failure> {
     let axes = args.sweep.clone().unwrap_or_default();

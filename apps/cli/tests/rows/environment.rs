@@ -230,16 +230,9 @@ fn answering(mut command: Command) -> (Child, ChildStdout, Vec<u8>) {
 }
 
 #[cfg(target_os = "linux")]
-fn signal(child: &Child, name: &str) {
-    let kill = Command::new("kill")
-        .args([name, &child.id().to_string()])
-        .status();
-    assert!(kill.unwrap().success());
-}
-
-#[cfg(target_os = "linux")]
 #[test]
 fn e12_a_stopped_program_goes_on_and_one_that_nobody_may_hang_up_too() {
+    use super::support::signal;
     use std::io::Read;
     let Some(model) = model() else { return };
     let world = World::new();

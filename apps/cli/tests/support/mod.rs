@@ -9,7 +9,7 @@ pub mod terminal;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -223,6 +223,15 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Sends a signal by its name with a dash: `-INT`.
+#[cfg(unix)]
+pub fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(kill.unwrap().success());
 }
 
 /// Runs a command to its end, which must come in time and without panic text.
