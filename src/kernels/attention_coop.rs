@@ -10,7 +10,6 @@ use super::attention::{AttentionParams, AttentionShape, Items, MAX_HEAD_DIM};
 use super::attention_coop_cases;
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
-use super::attention_reference::Scores;
 use super::case::Case;
 use super::twin::{self, Effort, Piece};
 use crate::error::Result;

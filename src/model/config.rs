@@ -220,9 +220,48 @@ impl Config {
         [
             (self.qkv_rows(), self.hidden_size),
             (self.hidden_size, self.q_width()),
-            (2 * self.intermediate_size, self.hidden_size),
+            (self.mlp_rows(), self.hidden_size),
             (self.hidden_size, self.intermediate_size),
         ]
+    }
+
+    /// Rows of the first matrix of the MLP.
+    pub fn mlp_rows(&self) -> usize {
+        self.intermediate_size * if self.mlp.is_gated() { 2 } else { 1 }
+    }
+
+    /// Values of a layer's norms and biases, as they are in memory: a norm before that is none is ones.
+    pub fn layer_vectors(&self) -> usize {
+        let (h, b) = (self.hidden_size, self.biases);
+        let of = |there: bool, values: usize| if there { values } else { 0 };
+        let of_qk = match self.qk_norm {
+            None => 0,
+            Some(QkNorm::Head) => 2 * self.head_dim,
+            Some(QkNorm::Whole) => self.q_width() + self.kv_width(),
+        };
+        2 * h
+            + of(self.norm == NormKind::Layer, 2 * h)
+            + of(self.norm_places.after, 2 * h)
+            + of_qk
+            + of(b.qkv, self.qkv_rows())
+            + of(b.o, h)
+            + of(b.mlp, self.mlp_rows() + h)
+    }
+
+    /// Values of the final norm, and of the table of positions where they are learned.
+    pub fn other_vectors(&self) -> usize {
+        let h = self.hidden_size;
+        let norm = if self.norm == NormKind::Layer {
+            2 * h
+        } else {
+            h
+        };
+        let positions = if self.learned_positions {
+            self.max_position_embeddings
+        } else {
+            0
+        };
+        norm + positions * h
     }
 
     /// Weights of the matrices of one layer.
@@ -233,9 +272,15 @@ impl Config {
 
     /// All weights; an embedding that is the head as well counts once.
     pub fn num_params(&self) -> u64 {
-        let layers = self.num_layers * (self.layer_params() + 2 * self.hidden_size);
+        // a norm that is none is in memory only
+        let ones = if self.norm_places.before {
+            0
+        } else {
+            2 * self.hidden_size
+        };
+        let layers = self.num_layers * (self.layer_params() + self.layer_vectors() - ones);
         let tables = if self.tied_head { 1 } else { 2 };
-        (layers + self.hidden_size + tables * self.vocab_size * self.hidden_size) as u64
+        (layers + self.other_vectors() + tables * self.vocab_size * self.hidden_size) as u64
     }
 
     /// Refuses shapes the kernels are not made for.

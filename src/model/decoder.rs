@@ -9,7 +9,7 @@
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::budget::{self, PoolSize};
-use super::config::Config;
+use super::config::{Config, NormKind};
 use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
 use super::origin::{Origin, Recipe};
@@ -27,7 +27,9 @@ use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
-use crate::kernels::{Tuning, attention_coop, embedding, gather_rows};
+use crate::kernels::{
+    Tuning, add_positions, attention_coop, embedding, finish_logits, gather_rows,
+};
 use crate::kv::{KvCache, KvFormat, PageGeometry};
 use std::sync::Arc;
 
@@ -123,6 +125,7 @@ impl Decoder {
                 }
                 made.map(|(kv, scratch)| (options, kv, scratch))
             })?;
+        let config = config.for_context(options.max_model_len);
         let ropes = config.ropes.iter();
         let rope_tables = ropes.map(|rope| RopeTable::new(rope, config.head_dim));
         let (rope_tables, windows) = (rope_tables.collect(), config.windows());
@@ -277,9 +280,6 @@ impl Decoder {
             ..
         } = self;
         let (n, tuning) = (step.num_tokens, &options.tuned.tuning);
-        let norm = Norm {
-            eps: config.norm_eps,
-        };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
         rec.at(None, "embedding");
@@ -292,16 +292,19 @@ impl Decoder {
             &s.meta,
             step.ids_at,
             n,
-            1.0,
+            config.embedding_scale,
             &s.hidden,
             gamma,
             &s.act,
         );
+        if let (Some(table), Some(at)) = (&weights.positions, step.positions_at) {
+            add_positions::record(rec, table, &s.meta, at, n, &s.hidden);
+        }
         let mut pass = LayerPass {
             rec,
+            config,
             tuning,
             coop: coop_of(options, n),
-            norm,
             shape: attention_shape(config),
             windows,
             step,
@@ -311,13 +314,14 @@ impl Decoder {
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
             pass.rec.at(Some(index), "");
-            pass.record(layer, config.layer_kind(index), kv.layer(index), next_norm);
+            pass.record(index, layer, kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
         }
-        rec.at(None, "head");
+        pass.rec.at(None, "head");
         if step.head_rows > 0 {
+            pass.normalise(&weights.final_norm, weights.final_norm_bias.as_ref());
             // where every token gets logits its rows are in order already
             let act = if step.head_in_order {
                 &s.act
@@ -327,8 +331,16 @@ impl Decoder {
                 &s.act_head
             };
             let (head, out) = (weights.head(), Out::Store { y: &s.logits });
-            let (rows, norm) = (step.head_rows, Some(norm));
+            let rows = step.head_rows;
+            // without norms before, the last one is before the head all the same
+            let norm = (config.norm == NormKind::Rms).then_some(Norm {
+                eps: config.norm_eps,
+            });
             matmul::record(rec, tuning, head, act, rows, norm, None, out);
+            if config.logit_scale != 1.0 || config.logit_cap.is_some() {
+                let (scale, cap) = (config.logit_scale, config.logit_cap);
+                finish_logits::record(rec, &s.logits, rows, scale, cap);
+            }
         }
         Ok(())
     }

@@ -36,8 +36,10 @@ pub(super) struct Scratch<T = Tensor> {
     pub hidden: T,
     /// Its records, times the weight of the norm that follows.
     pub act: T,
-    /// Queries, keys and values before rotation, where the cache has several slabs.
+    /// Queries, keys and values before rotation, where the cache has several slabs or they are normalised.
     pub qkv: Option<T>,
+    /// What is normalised before it is added to the residual stream, f32.
+    pub added: Option<T>,
     pub q: T,
     /// The result of attention as f32, where a head's dims do not fill records.
     pub attended: Option<T>,
@@ -138,7 +140,9 @@ impl Scratch<Spec> {
             ),
             hidden: f32("hidden", n, config.hidden_size),
             act: act("activations", n, config.hidden_size),
-            qkv: several_slabs.then(|| f32("qkv", n, config.qkv_rows())),
+            qkv: (several_slabs || config.qk_norm.is_some())
+                .then(|| f32("qkv", n, config.qkv_rows())),
+            added: (config.norm_places.after).then(|| f32("added", n, config.hidden_size)),
             q: f32("q", n, config.q_width()),
             attended: (!Output::of(&shape).records()).then(|| f32("attended", n, config.q_width())),
             act_attended: act("attended activations", n, config.q_width()),
@@ -182,6 +186,7 @@ impl Scratch<Spec> {
             hidden: make(&self.hidden)?,
             act: make(&self.act)?,
             qkv: perhaps(&self.qkv)?,
+            added: perhaps(&self.added)?,
             q: make(&self.q)?,
             attended: perhaps(&self.attended)?,
             act_attended: make(&self.act_attended)?,
@@ -215,7 +220,7 @@ impl<T> Scratch<T> {
             &self.logits,
             &self.copied_page,
         ];
-        let perhaps = [&self.qkv, &self.attended, &self.halves];
+        let perhaps = [&self.qkv, &self.added, &self.attended, &self.halves];
         always.into_iter().chain(perhaps.into_iter().flatten())
     }
 }
