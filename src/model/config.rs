@@ -171,6 +171,11 @@ impl Config {
         &self.ropes[self.layer_kind(layer).rope]
     }
 
+    /// Whether logits are more than a matrix times the normalised residual stream.
+    pub fn finishes_logits(&self) -> bool {
+        self.logit_scale != 1.0 || self.logit_cap.is_some()
+    }
+
     /// The factor of attention scores.
     pub fn score_scale(&self) -> f64 {
         let scale = self.attention_scale.map(f64::from);

@@ -337,7 +337,7 @@ impl Decoder {
                 eps: config.norm_eps,
             });
             matmul::record(rec, tuning, head, act, rows, norm, None, out);
-            if config.logit_scale != 1.0 || config.logit_cap.is_some() {
+            if config.finishes_logits() {
                 let (scale, cap) = (config.logit_scale, config.logit_cap);
                 finish_logits::record(rec, &s.logits, rows, scale, cap);
             }
