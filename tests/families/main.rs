@@ -2,6 +2,7 @@
 //! the CPU, from a directory in either spelling of its settings and from a GGUF file. The models are in
 //! `tests/fixtures/families`, drawn such that leaving out any part of a family changes its logits.
 
+mod device;
 mod refusals;
 mod rewritten;
 
