@@ -30,204 +30,55 @@ fn with(fixture: &str, field: &str, value: Value) -> nelumbo::Result<Config> {
         Value::Null => {
             config.as_object_mut().unwrap().shift_remove(field);
         }
-        value => config[field] = value,
+        value => match field.split_once('.') {
+            Some((outer, inner)) => config[outer][inner] = value,
+            None => config[field] = value,
+        },
     }
     checked(directory(fixture, &config).path())
 }
 
+/// A fixture, a field of its config.json (within another one behind a dot), a value that is refused, and what
+/// the error says.
+#[rustfmt::skip]
+const REFUSED: &[(&str, &str, &str, &[&str])] = &[
+    ("qwen2", "hidden_act", r#""gelu""#, &["hidden_act", "\"gelu\"", "silu"]),
+    ("qwen2", "rope_scaling", r#"{"rope_type": "yarn", "factor": 4.0}"#, &["rope_scaling.rope_type", "yarn"]),
+    ("qwen2", "num_experts", "8", &["num_experts", "without it"]),
+    ("qwen3", "layer_types", r#"["full_attention", "linear_attention"]"#, &["layer_types", "linear_attention"]),
+    ("qwen3", "layer_types", r#"["full_attention"]"#, &["layer_types", "1 entries", "2 layers"]),
+    ("mistral", "sliding_window", "0", &["sliding_window: is 0"]),
+    ("mistral", "final_logit_softcapping", "30.0", &["final_logit_softcapping", "without it"]),
+    ("gemma2", "attn_logit_softcapping", "-1", &["attn_logit_softcapping: is -1", "above 0"]),
+    ("gemma2", "hidden_activation", r#""gelu""#, &["hidden_activation", "gelu_pytorch_tanh"]),
+    ("gemma2", "use_bidirectional_attention", "true", &["use_bidirectional_attention", "false"]),
+    ("gemma3", "attn_logit_softcapping", "50", &["attn_logit_softcapping", "without it"]),
+    ("gemma3", "query_pre_attn_scalar", "0", &["query_pre_attn_scalar: is 0", "above 0"]),
+    ("gemma3", "rope_local_base_freq", r#""low""#, &["rope_local_base_freq: is \"low\""]),
+    ("phi3", "partial_rotary_factor", "1.5", &["partial_rotary_factor", "above 0, up to 1"]),
+    ("phi3", "rope_scaling.short_factor", "[1.0]", &["short_factor", "1 factors, expected 16"]),
+    ("phi3", "rope_scaling.long_factor", r#""all""#, &["rope_scaling.long_factor", "array of numbers"]),
+    ("phi3", "rope_scaling.short_mscale", "1.2", &["rope_scaling.short_mscale", "without it"]),
+    ("llama", "partial_rotary_factor", "0.5", &["partial_rotary_factor", "0.5", "supported: 1"]),
+    ("llama", "attention_bias", "true", &["q_proj.bias", "is missing"]),
+    ("smollm3", "no_rope_layers", "[1, 1]", &["no_rope_layers", "4 layers"]),
+    ("smollm3", "no_rope_layers", "[1, 1, 1, 7]", &["no_rope_layers", "0 and 1"]),
+    ("olmo2", "sliding_window", "4096", &["sliding_window", "without it"]),
+    ("granite", "logits_scaling", "0", &["logits_scaling: is 0", "above 0"]),
+    ("gpt2", "activation_function", r#""gelu""#, &["activation_function", "gelu_new"]),
+    ("gpt2", "scale_attn_weights", "false", &["scale_attn_weights", "supported: true"]),
+    ("gpt2", "scale_attn_by_inverse_layer_idx", "true", &["scale_attn_by_inverse_layer_idx"]),
+    ("gpt2", "n_head", "4", &["n_embd / n_head: is 16", "32 to 256"]),
+    ("gpt2", "n_inner", "100", &["mlp.c_fc.weight", "[64, 256]", "[64, 100]", "intermediate_size"]),
+    ("gpt2", "n_positions", "64", &["wpe.weight", "max_position_embeddings"]),
+];
+
 #[test]
 fn c9_settings_that_are_wrong_or_not_computed_are_named() {
-    let long = json(&folder("phi3").join("config.json"))["rope_scaling"].clone();
-    let with_scaling = |field: &str, value: Value| {
-        let mut scaling = long.clone();
-        scaling[field] = value;
-        scaling
-    };
-    let table: &[(&str, &str, Value, &[&str])] = &[
-        (
-            "qwen2",
-            "hidden_act",
-            json!("gelu"),
-            &["hidden_act", "\"gelu\"", "silu"],
-        ),
-        (
-            "qwen2",
-            "rope_scaling",
-            json!({"rope_type": "yarn", "factor": 4.0}),
-            &["rope_scaling.rope_type", "yarn"],
-        ),
-        (
-            "qwen2",
-            "num_experts",
-            json!(8),
-            &["num_experts", "without it"],
-        ),
-        (
-            "qwen3",
-            "layer_types",
-            json!(["full_attention", "linear_attention"]),
-            &["layer_types", "linear_attention"],
-        ),
-        (
-            "qwen3",
-            "layer_types",
-            json!(["full_attention"]),
-            &["layer_types", "1 entries", "2 layers"],
-        ),
-        (
-            "mistral",
-            "sliding_window",
-            json!(0),
-            &["sliding_window: is 0"],
-        ),
-        (
-            "mistral",
-            "final_logit_softcapping",
-            json!(30.0),
-            &["final_logit_softcapping", "without it"],
-        ),
-        (
-            "gemma2",
-            "attn_logit_softcapping",
-            json!(-1),
-            &["attn_logit_softcapping: is -1", "above 0"],
-        ),
-        (
-            "gemma2",
-            "hidden_activation",
-            json!("gelu"),
-            &["hidden_activation", "gelu_pytorch_tanh"],
-        ),
-        (
-            "gemma2",
-            "use_bidirectional_attention",
-            json!(true),
-            &["use_bidirectional_attention", "false"],
-        ),
-        (
-            "gemma3",
-            "attn_logit_softcapping",
-            json!(50),
-            &["attn_logit_softcapping", "without it"],
-        ),
-        (
-            "gemma3",
-            "query_pre_attn_scalar",
-            json!(0),
-            &["query_pre_attn_scalar: is 0", "above 0"],
-        ),
-        (
-            "gemma3",
-            "rope_local_base_freq",
-            json!("low"),
-            &["rope_local_base_freq: is \"low\""],
-        ),
-        (
-            "phi3",
-            "partial_rotary_factor",
-            json!(1.5),
-            &["partial_rotary_factor", "above 0, up to 1"],
-        ),
-        (
-            "phi3",
-            "rope_scaling",
-            with_scaling("short_factor", json!([1.0])),
-            &["short_factor", "1 factors, expected 16"],
-        ),
-        (
-            "phi3",
-            "rope_scaling",
-            with_scaling("long_factor", json!("all")),
-            &["rope_scaling.long_factor", "array of numbers"],
-        ),
-        (
-            "phi3",
-            "rope_scaling",
-            with_scaling("short_mscale", json!(1.2)),
-            &["rope_scaling.short_mscale", "without it"],
-        ),
-        (
-            "llama",
-            "partial_rotary_factor",
-            json!(0.5),
-            &["partial_rotary_factor", "0.5", "supported: 1"],
-        ),
-        (
-            "smollm3",
-            "no_rope_layers",
-            json!([1, 1]),
-            &["no_rope_layers", "4 layers"],
-        ),
-        (
-            "smollm3",
-            "no_rope_layers",
-            json!([1, 1, 1, 7]),
-            &["no_rope_layers", "0 and 1"],
-        ),
-        (
-            "olmo2",
-            "sliding_window",
-            json!(4096),
-            &["sliding_window", "without it"],
-        ),
-        (
-            "granite",
-            "logits_scaling",
-            json!(0),
-            &["logits_scaling: is 0", "above 0"],
-        ),
-        ("granite", "position_count", json!(1), &[]),
-        (
-            "gpt2",
-            "activation_function",
-            json!("gelu"),
-            &["activation_function", "gelu_new"],
-        ),
-        (
-            "gpt2",
-            "scale_attn_weights",
-            json!(false),
-            &["scale_attn_weights", "supported: true"],
-        ),
-        (
-            "gpt2",
-            "scale_attn_by_inverse_layer_idx",
-            json!(true),
-            &["scale_attn_by_inverse_layer_idx"],
-        ),
-        (
-            "gpt2",
-            "n_head",
-            json!(4),
-            &["n_embd / n_head: is 16", "32 to 256"],
-        ),
-        (
-            "gpt2",
-            "n_inner",
-            json!(100),
-            &[
-                "mlp.c_fc.weight",
-                "[64, 256]",
-                "[64, 100]",
-                "intermediate_size",
-            ],
-        ),
-        (
-            "gpt2",
-            "n_positions",
-            json!(64),
-            &["wpe.weight", "max_position_embeddings"],
-        ),
-    ];
-    let mut refused = 0;
-    for (fixture, field, value, parts) in table {
-        let result = with(fixture, field, value.clone());
-        if parts.is_empty() {
-            assert!(result.is_ok(), "{fixture}: {field} means nothing");
-            continue;
-        }
-        let Err(error) = result else {
-            panic!("{fixture}: {field} = {value} was accepted");
+    for (fixture, field, value, parts) in REFUSED {
+        let value = serde_json::from_str(value).unwrap();
+        let Err(error) = with(fixture, field, value) else {
+            panic!("{fixture}: {field} was accepted");
         };
         let text = error.to_string();
         for part in *parts {
@@ -236,9 +87,9 @@ fn c9_settings_that_are_wrong_or_not_computed_are_named() {
                 "{fixture}: {text:?} does not say {part:?}"
             );
         }
-        refused += 1;
     }
-    assert_eq!(refused, table.len() - 1);
+    // what nobody knows changes nothing
+    assert!(with("granite", "colour", json!("blue")).is_ok());
 }
 
 #[test]

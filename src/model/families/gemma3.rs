@@ -73,7 +73,7 @@ fn config(files: &ModelFiles) -> Result<Config> {
             Settings::Gguf(..) => None,
         };
         let every = every.unwrap_or(6);
-        let slides = |layer: usize| (layer + 1) % every != 0;
+        let slides = |layer: usize| !(layer + 1).is_multiple_of(every);
         // a GGUF file without a window has none
         let window = settings.opt_count(WINDOW, MAX_WINDOW)?;
         let is_local = window.is_some() || matches!(settings, Settings::Json(_));

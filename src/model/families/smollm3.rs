@@ -47,7 +47,7 @@ fn config(files: &ModelFiles) -> Result<Config> {
         let told = layers::flags(settings, "no_rope_layers", config.num_layers)?;
         let rotates = |layer: usize| match &told {
             Some(told) => told[layer],
-            None => (layer + 1) % every != 0,
+            None => !(layer + 1).is_multiple_of(every),
         };
         let rope = |layer, _| usize::from(!rotates(layer));
         layers::set(settings, config, window, |layer| !rotates(layer), rope)

@@ -76,14 +76,14 @@ impl<'m, 'a> Finder<'m, 'a> {
             q_norm: self.head_norm(index, l.q_norm, q_norm)?,
             k_norm: self.head_norm(index, l.k_norm, k_norm)?,
             attn_norm: self.norm_before(&attn_norm, hidden)?,
-            attn_norm_bias: self.norm_bias(&attn_norm)?,
+            attn_norm_bias: self.bias_before(&attn_norm)?,
             qkv: turn(self.slices(index, l.qkv, &[q, kv, kv], Some(hidden))?),
             qkv_bias: self.bias(c.biases.qkv, index, l.qkv, &[q, kv, kv], turn)?,
             o: Rows::concat(self.slices(index, &[l.o], &[hidden], Some(q))?),
             o_bias: self.bias(c.biases.o, index, &[l.o], &[hidden], Rows::concat)?,
             attn_norm_after: self.norm_after(index, l.attn_norm_after)?,
             mlp_norm: self.norm_before(&mlp_norm, hidden)?,
-            mlp_norm_bias: self.norm_bias(&mlp_norm)?,
+            mlp_norm_bias: self.bias_before(&mlp_norm)?,
             gate_up: mlp(self.slices(index, gate_up, both, Some(hidden))?),
             gate_up_bias: self.bias(c.biases.mlp, index, gate_up, both, mlp)?,
             down: Rows::concat(self.slices(index, &[l.down], &[hidden], Some(inner))?),
@@ -216,7 +216,15 @@ impl<'m, 'a> Finder<'m, 'a> {
         }
     }
 
-    /// The bias of a norm before something.
+    /// The bias of a norm before attention or MLP.
+    fn bias_before(&mut self, weight: &str) -> Result<Option<Vector<'a>>> {
+        match self.config.norm_places.before {
+            true => self.norm_bias(weight),
+            false => Ok(None),
+        }
+    }
+
+    /// The bias of a norm.
     pub fn norm_bias(&mut self, weight: &str) -> Result<Option<Vector<'a>>> {
         if self.config.norm != NormKind::Layer {
             return Ok(None);
