@@ -31,7 +31,8 @@ pub(super) fn windows() -> Vec<Case> {
         let (pages, slots) = [(160, 256), (160, 24), (48, 64)][i % 3];
         let mode = |slots| Mode::of(mode, dim, slots).with_window(window);
         all.push(case(seed, shape, format, 160, &sequences, mode(0)));
-        all.push(case(seed, shape, format, pages, &sequences, mode(slots)));
+        let some = &sequences[usize::from(pages < 160)..]; // several slabs have less room
+        all.push(case(seed, shape, format, pages, some, mode(slots)));
     }
     all
 }
