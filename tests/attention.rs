@@ -126,22 +126,22 @@ fn bits_of_a_window_do_not_depend_on_plan_chunks_or_slabs() {
     let subgroups = gpu.caps().subgroup.is_some_and(|size| size >= 8);
     let sequences = [(530, 64), (0, 40), (250, 20), (599, 1)];
     let shapes = [
-        (9, 3, 64, KvFormat::F16),
-        (4, 1, 40, KvFormat::F32),
-        (2, 2, 136, KvFormat::F16),
+        (9, 3, 64, KvFormat::F16, None),
+        (4, 1, 40, KvFormat::F32, Some(2.0)),
+        (2, 2, 136, KvFormat::F16, None),
     ];
     // a key; the last page or split and a key more; some of these; all and more
     for (i, window) in [1, 16, 17, 100, 256, 257, 400, 10_000]
         .into_iter()
         .enumerate()
     {
-        let (num_heads, num_kv_heads, head_dim, format) = shapes[i % shapes.len()];
+        let (num_heads, num_kv_heads, head_dim, format, score_cap) = shapes[i % shapes.len()];
         let shape = AttentionShape {
             num_heads,
             num_kv_heads,
             head_dim,
             scale: 0.125,
-            score_cap: [None, Some(2.0)][i % 2],
+            score_cap,
         };
         let batch = |slab_pages| {
             let geometry = PageGeometry::new(PAGES, slab_pages);
