@@ -66,7 +66,7 @@ pub(super) fn case(
     let angles = some_angles(&mut data, num_tokens * head_dim / 2);
     let slots = some_slots(&mut data, num_tokens);
     let slots_at = 3;
-    let rope_at = slots_at + num_tokens + 2;
+    let rope_at = (slots_at + num_tokens + 2).next_multiple_of(4);
     let mut meta = vec![u32::MAX; rope_at];
     meta[slots_at..slots_at + num_tokens].copy_from_slice(&slots);
     meta.extend(angles.iter().flat_map(|&(c, s)| [c.to_bits(), s.to_bits()]));
