@@ -107,7 +107,7 @@ mod tests {
         for lanes in [1, 8] {
             let tuning = Tuning::plain(lanes);
             let teams = tuning.team_workgroup() / 8;
-            for columns in [4, 36, 576, 2048, 4096, 131_072] {
+            for columns in [4usize, 36, 576, 2048, 4096, 131_072] {
                 let records = columns.div_ceil(GROUP) as u32;
                 for tokens in [1, 3, 64, 512] {
                     let (slice, grid) = slices(&tuning, tokens, columns);
