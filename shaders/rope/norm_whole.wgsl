@@ -14,7 +14,6 @@ fn rope_walk(workgroup: u32, lane: u32) {
     let kv_groups = (params.num_kv_heads + 7u) / 8u;
     let groups = q_groups + 2u * kv_groups;
     let number = workgroup % groups;
-    let live = workgroup / groups < params.num_tokens;
     let token = min(workgroup / groups, params.num_tokens - 1u);
 
     let is_query = number < q_groups;
@@ -26,21 +25,33 @@ fn rope_walk(workgroup: u32, lane: u32) {
     let at = (token * all_heads + before) * quads;
 
     var squares = vec4<f32>(0.0);
-    for (var quad = lane; quad < heads * quads && !is_value; quad += ROPE_WG) {
+    for (var quad = select(lane, heads * quads, is_value); quad < heads * quads; quad += ROPE_WG) {
         let value = qkv[at + quad];
         squares = fma(value, value, squares);
     }
     let total = row_sum((squares.x + squares.y) + (squares.z + squares.w), lane);
     let factor = inverseSqrt(total / f32(heads * params.head_dim) + params.eps);
 
+    // a loop for each kind of head: two of them are over at once
     let end = min(first + 8u, heads) * quads;
-    for (var quad = first * quads + lane; quad < end && live; quad += ROPE_WG) {
-        var value = qkv[at + quad];
-        if (is_query) {
-            value = value * factor * q_weight[quad];
-        } else if (!is_value) {
-            value = value * factor * k_weight[quad];
+    let start = select(end, first * quads + lane, workgroup / groups < params.num_tokens);
+    let to_q = token * params.num_heads * quads;
+    for (var at_q = select(end, start, is_query && params.write_q == 1u); at_q < end; at_q += ROPE_WG) {
+        q[to_q + at_q] = rope_turned(token, at_q % quads, qkv[at + at_q] * factor * q_weight[at_q]);
+    }
+    for (var at_k = select(start, end, is_query || is_value); at_k < end; at_k += ROPE_WG) {
+        let head = at_k / quads;
+        let quad = at_k - head * quads;
+        let row = rope_row(token, head);
+        if (row != ROPE_ELSEWHERE) {
+            k[row * quads + quad] = kv_pack4(rope_turned(token, quad, qkv[at + at_k] * factor * k_weight[at_k]));
         }
-        rope_put(token, before + quad / quads, quad % quads, value);
+    }
+    for (var at_v = select(end, start, is_value); at_v < end; at_v += ROPE_WG) {
+        let head = at_v / quads;
+        let row = rope_row(token, head);
+        if (row != ROPE_ELSEWHERE) {
+            v[row * quads + at_v - head * quads] = kv_pack4(qkv[at + at_v]);
+        }
     }
 }

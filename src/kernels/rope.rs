@@ -29,7 +29,7 @@ params! {
         pub head_dim: u32,
         /// Where the tokens' slots begin in the step's metadata.
         pub slots_at: u32,
-        /// Where the tokens' cosines and sines begin.
+        /// Where the tokens' cosines and sines begin; a multiple of 4.
         pub rope_at: u32,
         /// The slab's first page.
         pub first_page: u32,
@@ -115,7 +115,7 @@ const HEADS: usize = 8;
 pub struct RopeRows {
     /// A slot (`page * 16 + offset in page`) per token.
     pub slots_at: usize,
-    /// `[token][head_dim / 2][2]`: cosine and sine as f32 bits.
+    /// `[token][head_dim / 2][2]`: cosine and sine as f32 bits; a multiple of 4.
     pub rope_at: usize,
 }
 
@@ -222,6 +222,7 @@ pub fn record(
         num_tokens <= qkv_rows && num_tokens <= q_rows,
         "{num_tokens} tokens of {qkv_rows} and {q_rows}"
     );
+    assert!(rows.rope_at.is_multiple_of(4), "angles at {}", rows.rope_at);
     let all_heads = num_heads + 2 * num_kv_heads;
     let workgroups = match norm.map(|norm| norm.kind) {
         None => (num_tokens * all_heads * head_dim / 4).div_ceil(WG),

@@ -2,6 +2,7 @@
 
 use super::case::{Case, CaseTensor, Data};
 use super::rope::{NORMS, QkNorm, QkNormValues, QkNormWeights, ROPE, RopeRows, record, stored};
+use super::twin::endings::Exact;
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 
 /// Ragged first: one head, odd head counts, head widths that are no multiple of 8; then shapes of
@@ -66,7 +67,7 @@ pub(super) fn case(
     let angles = some_angles(&mut data, num_tokens * head_dim / 2);
     let slots = some_slots(&mut data, num_tokens);
     let slots_at = 3;
-    let rope_at = slots_at + num_tokens + 2;
+    let rope_at = (slots_at + num_tokens + 2).next_multiple_of(4);
     let mut meta = vec![u32::MAX; rope_at];
     meta[slots_at..slots_at + num_tokens].copy_from_slice(&slots);
     meta.extend(angles.iter().flat_map(|&(c, s)| [c.to_bits(), s.to_bits()]));
@@ -78,38 +79,10 @@ pub(super) fn case(
         eps: EPS,
     });
 
-    let mut q = Vec::new();
-    let mut pages = SLABS.map(|(_, n)| {
-        let size = n * num_kv_heads * PAGE_SIZE * head_dim;
-        [vec![None; size], vec![None; size]]
-    });
     let heads = (num_heads, num_kv_heads, head_dim);
-    for (token, &slot) in slots.iter().enumerate() {
-        let angles = &angles[token * head_dim / 2..][..head_dim / 2];
-        let row = &qkv[token * width..][..width];
-        for (head, x) in stored(row, heads, norm.as_ref(), angles)
-            .into_iter()
-            .enumerate()
-        {
-            if head < num_heads {
-                q.extend(x);
-                continue;
-            }
-            let kv_head = (head - num_heads) % num_kv_heads;
-            for (slab, &(first, n)) in SLABS.iter().enumerate() {
-                let Some(page) = (slot / 16).checked_sub(first).filter(|&p| (p as usize) < n)
-                else {
-                    continue;
-                };
-                let row = (page as usize * num_kv_heads + kv_head) * PAGE_SIZE + slot as usize % 16;
-                let which = usize::from(head >= num_heads + num_kv_heads);
-                for (i, element) in x.iter().enumerate() {
-                    pages[slab][which][row * head_dim + i] = Some(*element);
-                }
-            }
-        }
-    }
-
+    let tokens = qkv.chunks(width).zip(angles.chunks(head_dim / 2));
+    let heads_out = tokens.map(|(row, angles)| stored(row, heads, norm.as_ref(), angles));
+    let (q, pages) = placed(heads_out, &slots, heads);
     let (q_values, q_bounds) = q.into_iter().unzip();
     let names = [["k0", "v0"], ["k1", "v1"]];
     let mut case = Case::new(
@@ -172,6 +145,43 @@ pub(super) fn case(
             t.get("q"),
         );
     })
+}
+
+/// Elements of the pages of each slab, keys and values, where they are written.
+type Pages = [[Vec<Option<Exact>>; 2]; 2];
+
+/// Queries as `q` must hold them, and pages, of each token's heads, by its slot.
+fn placed(
+    heads_out: impl Iterator<Item = Vec<Vec<Exact>>>,
+    slots: &[u32],
+    (num_heads, num_kv_heads, head_dim): (usize, usize, usize),
+) -> (Vec<Exact>, Pages) {
+    let mut q = Vec::new();
+    let mut pages = SLABS.map(|(_, n)| {
+        let size = n * num_kv_heads * PAGE_SIZE * head_dim;
+        [vec![None; size], vec![None; size]]
+    });
+    for (heads, &slot) in heads_out.zip(slots) {
+        for (head, x) in heads.into_iter().enumerate() {
+            if head < num_heads {
+                q.extend(x);
+                continue;
+            }
+            let kv_head = (head - num_heads) % num_kv_heads;
+            for (slab, &(first, n)) in SLABS.iter().enumerate() {
+                let Some(page) = (slot / 16).checked_sub(first).filter(|&p| (p as usize) < n)
+                else {
+                    continue;
+                };
+                let row = (page as usize * num_kv_heads + kv_head) * PAGE_SIZE + slot as usize % 16;
+                let which = usize::from(head >= num_heads + num_kv_heads);
+                for (i, element) in x.iter().enumerate() {
+                    pages[slab][which][row * head_dim + i] = Some(*element);
+                }
+            }
+        }
+    }
+    (q, pages)
 }
 
 /// Cosines and sines of `count` angles.

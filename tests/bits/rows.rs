@@ -132,7 +132,8 @@ fn rotated(
             &vec![0.0; n * heads * head_dim],
         );
         let mut meta: Vec<u32> = tokens.clone().map(|t| (t * PAGE_SIZE) as u32).collect();
-        let rope_at = meta.len();
+        let rope_at = n.next_multiple_of(4);
+        meta.resize(rope_at, 0);
         let angles = rows(&angles, &tokens, head_dim);
         meta.extend(angles.iter().map(|a| a.to_bits()));
         let meta = tensor(gpu, DType::U32, &[meta.len()], &meta);
