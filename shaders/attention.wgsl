@@ -1,5 +1,6 @@
 // Causal attention over paged keys and values, with an online softmax and no scores in memory.
-//   out[t, h] = sum_j p_j v[j, h / G],  p = softmax over j <= position[t] of scale * q[t, h] . k[j, h / G]
+//   out[t, h] = sum_j p_j v[j, h / G],  p = softmax of s_j = scale * q[t, h] . k[j, h / G], or of
+//   cap * tanh(s_j / cap), over position[t] - window < j <= position[t]
 //
 // Shapes   q: [num_tokens, num_heads, head_dim] f32; k, v: [page][kv_head][16][head_dim];
 //          partials: [slot][head][head_dim + 4] f32, an unnormalised result and then m, l, 0, 0;
@@ -13,8 +14,8 @@
 //          finds the scores and the p of two keys for all rows, then adds all 16 to its eight dims of
 //          each row (HELD times eight, eight octs apart): each key and value is loaded once, each exp2
 //          taken once, and what a member needs of the others it hears from them.
-// Parts    kv/*, attention/rows_*, attention/dims_*, attention/out_*, act/*, lib/team_*, lib/softmax,
-//          lib/attention_items
+// Parts    kv/*, attention/rows_*, attention/dims_*, attention/score_*, attention/out_*, act/*, lib/team_*,
+//          lib/softmax, lib/attention_items
 //
 // Where a member has to be named by a literal (TEAM_SPELLED) all eight are written out, else looped over,
 // from `start`, which is any number of all that is not constant: the loop would be unrolled.
@@ -22,6 +23,7 @@
 // out under conditions that are constant: a loop with a bound on its count is not unrolled by every
 // driver, and an index that varies would put the array into memory.
 const ATTENTION_FOLD: u32 = 0xFFFFFFFFu;
+const ATTENTION_NEVER: u32 = 0x7FFFFFF0u;               // a page's first key, after all positions
 const ATTENTION_FOUR: u32 = ROW_FOURS - 1u;             // the last four rows
 const ATTENTION_Q: u32 = ROW_FOURS * HELD * 8u;         // places of team_keep: queries, then the page's
 override HEAD_DIM: u32 = 64u;
@@ -29,6 +31,7 @@ override HEAD_DIM: u32 = 64u;
 struct Params {
     items_at: u32, num_items: u32, num_heads: u32, num_kv_heads: u32, tiles: u32,
     first_page: u32, num_pages: u32, scale_log2e: f32,
+    window: u32, cap_log2e: f32, cap_rate: f32,
 }
 
 @group(0) @binding(1) var<storage, read> step_meta: array<u32>;
@@ -174,22 +177,23 @@ fn attention_heard(kept: AttentionKept, member: u32) -> AttentionFours {
     return heard;
 }
 
-// Eight neighbouring keys' values, one after another, by the p that the members keep.
-fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at: u32, member: u32, key: u32, last: u32, start: u32) {
+// Eight neighbouring keys' values, one after another, by the p that the members keep. The first key is
+// `ago` before the tile's last token, less than 0 if it is after it; then the number is beyond any `span`.
+fn attention_keys(state: ptr<function, AttentionState>, kept: AttentionKept, at: u32, member: u32, ago: u32, span: u32, start: u32) {
     let next = HEAD_DIM / 8u;
     if (TEAM_SPELLED) {
-        attention_key(state, attention_heard(kept, 0u), at + 0u * next, member, key + 0u <= last);
-        attention_key(state, attention_heard(kept, 1u), at + 1u * next, member, key + 1u <= last);
-        attention_key(state, attention_heard(kept, 2u), at + 2u * next, member, key + 2u <= last);
-        attention_key(state, attention_heard(kept, 3u), at + 3u * next, member, key + 3u <= last);
-        attention_key(state, attention_heard(kept, 4u), at + 4u * next, member, key + 4u <= last);
-        attention_key(state, attention_heard(kept, 5u), at + 5u * next, member, key + 5u <= last);
-        attention_key(state, attention_heard(kept, 6u), at + 6u * next, member, key + 6u <= last);
-        attention_key(state, attention_heard(kept, 7u), at + 7u * next, member, key + 7u <= last);
+        attention_key(state, attention_heard(kept, 0u), at + 0u * next, member, ago - 0u < span);
+        attention_key(state, attention_heard(kept, 1u), at + 1u * next, member, ago - 1u < span);
+        attention_key(state, attention_heard(kept, 2u), at + 2u * next, member, ago - 2u < span);
+        attention_key(state, attention_heard(kept, 3u), at + 3u * next, member, ago - 3u < span);
+        attention_key(state, attention_heard(kept, 4u), at + 4u * next, member, ago - 4u < span);
+        attention_key(state, attention_heard(kept, 5u), at + 5u * next, member, ago - 5u < span);
+        attention_key(state, attention_heard(kept, 6u), at + 6u * next, member, ago - 6u < span);
+        attention_key(state, attention_heard(kept, 7u), at + 7u * next, member, ago - 7u < span);
     } else {
         for (var turn = start; turn < start + 8u; turn++) {
             let j = turn - start;
-            attention_key(state, attention_heard(kept, j), at + j * next, member, key + j <= last);
+            attention_key(state, attention_heard(kept, j), at + j * next, member, ago - j < span);
         }
     }
 }
@@ -201,10 +205,15 @@ fn attention_scale(state: ptr<function, AttentionState>, held: u32, row: u32, ke
     (*state).o[held][row + 3u] *= keep.w;
 }
 
+// Which of four rows see a key. What is after a position is before it by a number beyond any window.
+fn attention_sees(position: vec4<u32>, key: u32) -> vec4<bool> {
+    return position - vec4<u32>(key) < vec4<u32>(params.window);
+}
+
 // The largest of a member's two scores of four rows; keys that a row may not see have none.
 fn attention_mask(scores: ptr<function, AttentionScores>, four: u32, key: u32, position: vec4<u32>) -> vec4<f32> {
-    (*scores).first[four] = select(vec4<f32>(SOFTMAX_MASKED), (*scores).first[four], vec4<u32>(key) <= position);
-    (*scores).second[four] = select(vec4<f32>(SOFTMAX_MASKED), (*scores).second[four], vec4<u32>(key + 8u) <= position);
+    (*scores).first[four] = select(vec4<f32>(SOFTMAX_MASKED), attention_score((*scores).first[four]), attention_sees(position, key));
+    (*scores).second[four] = select(vec4<f32>(SOFTMAX_MASKED), attention_score((*scores).second[four]), attention_sees(position, key + 8u));
     return max((*scores).first[four], (*scores).second[four]);
 }
 
@@ -213,7 +222,7 @@ fn attention_top(all: array<vec4<f32>, 8>) -> vec4<f32> {
 }
 
 fn attention_weight(score: vec4<f32>, top: vec4<f32>, key: u32, position: vec4<u32>) -> vec4<f32> {
-    return select(vec4<f32>(0.0), exp2(score - top), vec4<u32>(key) <= position);
+    return select(vec4<f32>(0.0), exp2(score - top), attention_sees(position, key));
 }
 
 // Four rows meet a new maximum: what is there is rescaled.
@@ -324,7 +333,7 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
     for (var walked = 0u; walked < num_pages; walked++) {
         // A team that is through goes on with its last page, and sees none of its keys.
         let page = tile.first_page + min(walked, max(tile.num_pages, 1u) - 1u);
-        let key = select(0xFFFFFFF0u, page * 16u, walked < tile.num_pages);
+        let key = select(ATTENTION_NEVER, page * 16u, walked < tile.num_pages);
         let own = key + member;
         let at = attention_page(tile, page);
 
@@ -348,12 +357,13 @@ fn attention(@builtin(workgroup_id) workgroup: vec3<u32>,
         team_told();
 
         state.sum = AttentionFours();
-        attention_keys(&state, low, at, member, key, tile.last, walked);
-        attention_keys(&state, high, at + HEAD_DIM, member, key + 8u, tile.last, walked);
+        let ago = tile.last - key;
+        attention_keys(&state, low, at, member, ago, tile.span, walked);
+        attention_keys(&state, high, at + HEAD_DIM, member, ago - 8u, tile.span, walked);
         state.l[0] = fma(state.l[0], keep, state.sum[0]);
         if (ROW_FOURS > 1u) { state.l[ATTENTION_FOUR] = fma(state.l[ATTENTION_FOUR], keeps, state.sum[ATTENTION_FOUR]); }
 
-        if (tile.slot0 == ATTENTION_FOLD && (walked % 16u == 15u || walked + 1u == num_pages)) {
+        if (tile.slot0 == ATTENTION_FOLD && ((tile.first_page + walked) % 16u == 15u || walked + 1u == num_pages)) {
             attention_fold(&folded, &state, 0u);
             if (ROW_FOURS > 1u) { attention_fold(&folded, &state, ATTENTION_FOUR); }
             state = attention_empty();

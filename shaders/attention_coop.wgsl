@@ -1,7 +1,8 @@
 // Causal attention over paged keys and values by cooperative matrices, f16 times f16 with f32 sums: the
 // attention of many tokens in the fast mode, which leaves the contract that attention keeps.
 //   out[t, h] = sum_j p_j f16(v[j, h / G]) / sum_j p_j,   p_j = f16(2^15 * exp2(s_j - the largest s)),
-//   s_j = scale * log2(e) * sum_d f16(q[t, h, d]) * f16(k[j, h / G, d])   for j <= position[t]
+//   s_j = scale * log2(e) * sum_d f16(q[t, h, d]) * f16(k[j, h / G, d]), or cap * tanh(that / cap), for
+//   position[t] - window < j <= position[t]
 //
 // Shapes   as for attention; partials: [slot][head][head_dim + 4] f32, m being 15 less than the largest s.
 // Order    chunks of COOP_KEYS keys ascending, in each the sums as the hardware adds; o and l are rescaled
@@ -13,8 +14,8 @@
 //          take the matrices of a product in turn. o stays with its row's invocations, eight dims of each
 //          slice; it goes through workgroup memory to have p v added, since elements of a matrix cannot be
 //          touched.
-// Parts    kv/*, attention/coop_8 or coop_16, attention/coop_dims_*, attention/out_* with act/f32 and
-//          act/f32_store, lib/softmax, lib/attention_items
+// Parts    kv/*, attention/coop_8 or coop_16, attention/coop_dims_*, attention/score_*, attention/out_* with
+//          act/f32 and act/f32_store, lib/softmax, lib/attention_items
 const ATTENTION_FOLD: u32 = 0xFFFFFFFFu;
 const ATTENTION_ROWS: u32 = ROW_FOURS * 4u;
 const ATTENTION_ABOVE: f32 = 15.0; // the largest p is 2^15
@@ -30,6 +31,7 @@ override HEAD_DIM: u32 = 64u;
 struct Params {
     items_at: u32, num_items: u32, num_heads: u32, num_kv_heads: u32, tiles: u32,
     first_page: u32, num_pages: u32, scale_log2e: f32,
+    window: u32, cap_log2e: f32, cap_rate: f32,
 }
 
 @group(0) @binding(1) var<storage, read> step_meta: array<u32>;
@@ -143,8 +145,9 @@ fn attention_bring(item: u32, packed: KvOct, seen: bool) {
     attention_kv[to + 7u] = high.w;
 }
 
+// Whether some row of the tile sees it: the difference wraps around for keys after the last token.
 fn attention_seen(tile: AttentionTile, key: u32, oct: u32) -> bool {
-    return key <= tile.last && oct < HEAD_DIM / 8u;
+    return tile.last - key < tile.span && oct < HEAD_DIM / 8u;
 }
 
 fn attention_keys(tile: AttentionTile, first_key: u32, slice: u32, index: u32) {
@@ -205,22 +208,31 @@ fn attention_take(at: u32) -> mat2x4<f32> {
     return mat2x4<f32>(attention_take_four(at), attention_take_four(at + 4u));
 }
 
+// The keys of a chunk that a row sees.
+struct AttentionSeen { first: u32, count: u32 }
+
+// Whether `key` of the chunk is one of them: before the first the difference wraps around.
+fn attention_sees(seen: AttentionSeen, key: u32) -> bool {
+    return key - seen.first < seen.count;
+}
+
 // The largest score of the own quarter of a row's keys, each fourth; keys that it may not see have none.
-fn attention_own_top(row: u32, quarter: u32, factor: f32, seen: u32) -> f32 {
+fn attention_own_top(row: u32, quarter: u32, factor: f32, seen: AttentionSeen) -> f32 {
     var top = SOFTMAX_MASKED;
     for (var key = quarter; key < COOP_KEYS; key += 4u) {
-        top = max(top, select(SOFTMAX_MASKED, attention_sums[row * COOP_SUMS + key] * factor, key < seen));
+        let score = attention_score_one(attention_sums[row * COOP_SUMS + key] * factor);
+        top = max(top, select(SOFTMAX_MASKED, score, attention_sees(seen, key)));
     }
     return top;
 }
 
 // Leaves the p of those keys for the matrices. Their sum.
-fn attention_weigh(row: u32, quarter: u32, factor: f32, seen: u32, m: f32) -> f32 {
+fn attention_weigh(row: u32, quarter: u32, factor: f32, seen: AttentionSeen, m: f32) -> f32 {
     var sum = 0.0;
     for (var key = quarter; key < COOP_KEYS; key += 4u) {
-        let weight = exp2(attention_sums[row * COOP_SUMS + key] * factor - m);
+        let weight = exp2(attention_score_one(attention_sums[row * COOP_SUMS + key] * factor) - m);
         // A compiler may take f32(f16(x)) for x, and this not: what is summed is what is multiplied.
-        let p = quantizeToF16(select(0.0, weight, key < seen));
+        let p = quantizeToF16(select(0.0, weight, attention_sees(seen, key)));
         attention_p[row * COOP_P + key] = f16(p);
         sum += p;
     }
@@ -266,7 +278,9 @@ fn attention_coop(@builtin(workgroup_id) workgroup: vec3<u32>,
     var o: array<mat2x4<f32>, COOP_DIMS / COOP_SLICE>;
     for (var walked = 0u; walked < tile.num_pages; walked += COOP_KEYS / 16u) {
         let first_key = (tile.first_page + walked) * 16u;
-        let seen = max(position + 1u, first_key) - first_key; // keys of the chunk, if so many
+        // places in the chunk, where it has so many; no more than none of them where it begins after the row
+        let unseen = max(attention_first(position), first_key) - first_key;
+        let seen = AttentionSeen(unseen, max(position + 1u, first_key) - first_key - unseen);
         for (var slice = 0u; slice < slices; slice++) {
             workgroupBarrier(); // what was there may still be read
             attention_keys(tile, first_key, slice, index);

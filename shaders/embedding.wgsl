@@ -6,12 +6,13 @@
 //          columns; ids: the words of a step; hidden: [num_tokens, columns] f32; act_out:
 //          [num_tokens][records of 32 columns]; gamma: [columns]; columns a multiple of 4.
 // Skipped  ids outside of the shard: another shard's dispatch writes them.
-// Rounding one product of an integer and its scale, or none: exactly the value that was packed.
+// Rounding one product of an integer and its scale, or none: exactly the value that was packed; then one
+//          product with the factor that a model has for all of them, which is 1 in most.
 // Dispatch teams of eight invocations; a team has 32 columns of a token, a folded grid the teams.
 // Parts    quant/*, act/*, act/record, lib/team_*
 override WG: u32 = 8u;
 
-struct Params { num_tokens: u32, ids_at: u32, columns: u32, first_row: u32, num_rows: u32 }
+struct Params { num_tokens: u32, ids_at: u32, columns: u32, first_row: u32, num_rows: u32, scale: f32 }
 
 @group(0) @binding(2) var<storage, read> ids: array<u32>;
 @group(0) @binding(3) var<storage, read_write> hidden: array<vec4<f32>>;
@@ -39,7 +40,7 @@ fn embedding(@builtin(workgroup_id) workgroup: vec3<u32>,
         let columns = quant_columns(quant_group(at), member);
         let scales = quant_scale(at);
         let r = row % 4u;
-        let value = vec4<f32>(columns[0][r], columns[1][r], columns[2][r], columns[3][r]) * scales[r];
+        let value = vec4<f32>(columns[0][r], columns[1][r], columns[2][r], columns[3][r]) * scales[r] * params.scale;
         hidden[token * (params.columns / 4u) + quad] = value;
         own = value * gamma[quad];
         squares = act_squares(value);

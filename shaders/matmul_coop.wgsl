@@ -1,6 +1,6 @@
 // Matrix times activations by cooperative matrices, f16 times f16 with f32 sums: the matmul of many
 // tokens in the fast mode, which leaves the contract that matmul keeps.
-//   out[t, r] = factor[t] * sum_k f16(w[r, k]) * x[t, k],   then what matmul/out_* makes of it
+//   out[t, r] = factor[t] * sum_k f16(w[r, k]) * x[t, k] + bias[r],   then what matmul/out_* makes of it
 //
 // Shapes   w: as for matmul; x: [num_tokens][num_groups * 4 + 1] vec4<u32>, as halve leaves them: rows of
 //          f16, then the token's factor; tokens and rows ragged as they like.
@@ -9,8 +9,8 @@
 // Dispatch 64 tokens (z) times 64 rows (x, y) for a workgroup of four subgroups, which share the rows:
 //          bands of a matrix's size, in turn. Where subgroups are smaller than the largest that the
 //          adapter has, there are more than four: the surplus repeats what the others do.
-// Parts    quant/*_half, matmul/coop_8 or coop_16, matmul/coop_plain or coop_swiglu, matmul/out_*;
-//          act/*, act/record and lib/team_shared where records are written
+// Parts    quant/*_half, matmul/coop_8 or coop_16, matmul/coop_plain, coop_swiglu, coop_geglu or coop_gelu,
+//          matmul/out_*; matmul/bias or bias_none where a unit is one block, lib/gelu; act/*, act/record and lib/team_shared where records are written
 override WG: u32 = 128u;
 override STRIDE: u32 = 40u;        // f16 from a row of a tile to the next: a multiple of 8, at least 32
 override TILE_HALVES: u32 = 2560u; // 64 times STRIDE
@@ -22,7 +22,7 @@ const COOP_ROUND: u32 = 16u; // tokens that are brought to an end at a time
 
 struct Params {
     num_tokens: u32, num_rows: u32, num_groups: u32, first_row: u32, out_columns: u32, eps: f32, norm_columns: f32,
-    slots_at: u32, rope_at: u32, num_heads: u32, num_kv_heads: u32, head_dim: u32,
+    slots_at: u32, rope_at: u32, num_heads: u32, num_kv_heads: u32, head_dim: u32, scale: f32,
 }
 
 @group(0) @binding(2) var<storage, read> x: array<vec4<u32>>;
@@ -92,7 +92,7 @@ fn coop_end(round: u32, first_row: u32, first_token: u32, index: u32) {
         let there = item / units < COOP_ROUND;
         let live = there && unit < num_units && token < params.num_tokens;
         let end = min(token, params.num_tokens - 1u) * (params.num_groups * 4u + 1u) + params.num_groups * 4u;
-        let value = coop_value(own * COOP_TILE + row * 4u * BLOCKS, bitcast<f32>(x[end].x));
+        let value = coop_value(own * COOP_TILE + row * 4u * BLOCKS, bitcast<f32>(x[end].x), unit);
         matmul_out(select(params.num_tokens, token, there), unit, value, live, index);
     }
     workgroupBarrier(); // they may be replaced

@@ -1,25 +1,27 @@
 // Rotary position embedding, and the way of K and V into their pages, where matmul/out_qkv cannot do
-// it on its way: where a layer's pages are in several slabs.
-//   q[t, h, 2 i ..]  = rope_turn(qkv[t, h, 2 i ..])      dims (2 i, 2 i + 1) are rotated together
+// it on its way: where a layer's pages are in several slabs, or queries and keys are normalised first.
+//   n[t, h]          = what rope/norm_* makes of qkv[t, h], for heads of queries and keys
+//   q[t, h, 2 i ..]  = rope_turn(n[t, h, 2 i ..])      dims (2 i, 2 i + 1) are rotated together
 // K heads likewise, into the token's slot; V heads unchanged, into the same slot of V.
 //
 // Shapes   qkv: [num_tokens, (num_heads + 2 num_kv_heads) * head_dim] f32: queries, keys, values;
 //          q: [num_tokens, num_heads * head_dim] f32; k, v: [page][kv_head][16][head_dim].
-//          step_meta: at slots_at a slot (page * 16 + offset) per token; at rope_at, per token,
-//          head_dim / 2 pairs (cos, sin) of f32 bits, computed on the host.
-// Order    one product rounded, then one fma (lib/rope).
-// Dispatch one invocation per token, head and four dims. Tokens whose page is in another slab are
-//          skipped; q is written where write_q is 1.
-// Parts    kv/*, lib/rope
+//          step_meta: at slots_at a slot (page * 16 + offset) per token; at rope_at (a multiple of 4), per
+//          token, head_dim / 2 pairs (cos, sin) of f32 bits, computed on the host.
+// Order    that of the norm's sums is told in rope/norm_*; then one product rounded and one fma (lib/rope).
+// Dispatch a folded grid; which dims of which head an invocation has is told in rope/norm_*. Tokens
+//          whose page is in another slab are skipped; q is written where write_q is 1.
+// Parts    rope/norm_*, kv/*, lib/rope; lib/team_shared, act/record and lib/row_64 as the norm needs
 const ROPE_WG: u32 = 64u;
+const ROPE_ELSEWHERE: u32 = 0xffffffffu;
 
 struct Params {
     num_tokens: u32, num_heads: u32, num_kv_heads: u32, head_dim: u32,
-    slots_at: u32, rope_at: u32, first_page: u32, num_pages: u32, write_q: u32,
+    slots_at: u32, rope_at: u32, first_page: u32, num_pages: u32, write_q: u32, eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read> qkv: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> step_meta: array<u32>;
+@group(0) @binding(1) var<storage, read> step_meta: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> q: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> k: array<KvQuad>;
 @group(0) @binding(4) var<storage, read_write> v: array<KvQuad>;
@@ -29,37 +31,19 @@ struct Params {
 fn rope(@builtin(workgroup_id) workgroup: vec3<u32>,
         @builtin(num_workgroups) workgroups: vec3<u32>,
         @builtin(local_invocation_index) lane: u32) {
-    let quads = params.head_dim / 4u;
-    let all_heads = params.num_heads + 2u * params.num_kv_heads;
-    let index = (workgroup.y * workgroups.x + workgroup.x) * ROPE_WG + lane;
-    let quad = index % quads;
-    let head = index / quads % all_heads;
-    let token = index / quads / all_heads;
-    if (token >= params.num_tokens) {
-        return;
-    }
+    rope_walk(workgroup.y * workgroups.x + workgroup.x, lane);
+}
 
-    let value = qkv[index];
-    let angle = params.rope_at + token * params.head_dim + quad * 4u;
-    let angles = vec4<u32>(step_meta[angle], step_meta[angle + 1u], step_meta[angle + 2u], step_meta[angle + 3u]);
-    let turned = rope_turn(value, bitcast<vec4<f32>>(angles));
+// Four dims of a head, rotated.
+fn rope_turned(token: u32, quad: u32, value: vec4<f32>) -> vec4<f32> {
+    return rope_turn(value, bitcast<vec4<f32>>(step_meta[(params.rope_at + token * params.head_dim) / 4u + quad]));
+}
 
-    if (head < params.num_heads) {
-        if (params.write_q == 1u) {
-            q[(token * params.num_heads + head) * quads + quad] = turned;
-        }
-        return;
-    }
-    let slot = step_meta[params.slots_at + token];
+// The row of the slab's pages that a token's head of keys or of values has: 16 for each of a page's heads.
+// ROPE_ELSEWHERE where the page is in another slab.
+fn rope_row(token: u32, kv_head: u32) -> u32 {
+    let slot_at = params.slots_at + token;
+    let slot = step_meta[slot_at / 4u][slot_at % 4u];
     let page = slot / 16u - params.first_page; // wraps far beyond num_pages below the slab
-    if (page >= params.num_pages) {
-        return;
-    }
-    let kv_head = (head - params.num_heads) % params.num_kv_heads;
-    let to = ((page * params.num_kv_heads + kv_head) * 16u + slot % 16u) * quads + quad;
-    if (head < params.num_heads + params.num_kv_heads) {
-        k[to] = kv_pack4(turned);
-    } else {
-        v[to] = kv_pack4(value);
-    }
+    return select(ROPE_ELSEWHERE, (page * params.num_kv_heads + kv_head) * 16u + slot % 16u, page < params.num_pages);
 }

@@ -23,15 +23,49 @@ const FOLD: Limits = Limits(0, 0);
 const MERGE: Limits = Limits(usize::MAX, 256);
 const MERGE_IN_ROUNDS: Limits = Limits(usize::MAX, 8);
 
-#[test]
-fn bits_do_not_depend_on_plan_chunks_or_slabs() {
-    let gpu = match Gpu::open(&OpenOptions::from_env().expect("test switches")) {
-        Ok(gpu) => gpu,
+fn gpu() -> Option<Arc<Gpu>> {
+    match Gpu::open(&OpenOptions::from_env().expect("test switches")) {
+        Ok(gpu) => Some(gpu),
         Err(error) => {
             assert!(std::env::var_os("REQUIRE_GPU").is_none(), "{error}");
             eprintln!("skipped: {error}");
-            return;
+            None
         }
+    }
+}
+
+/// Where a team is one of several of a workgroup, or by what its members talk.
+fn tuning(lanes: u32, subgroups: bool) -> Tuning {
+    Tuning {
+        activations: Activations::F32,
+        lanes,
+        workgroup: 64,
+        tile_tokens: 8,
+        subgroups,
+        wide: false,
+    }
+}
+
+fn assert_near(found: &[u32], (values, bounds): &(Vec<f64>, Vec<f64>), how: &str) {
+    for (i, &bits) in found.iter().enumerate() {
+        let distance = (f64::from(f32::from_bits(bits)) - values[i]).abs();
+        assert!(
+            distance <= bounds[i],
+            "{how}: element {i} is off by {distance:e}"
+        );
+    }
+}
+
+fn assert_same(found: &[u32], expected: &[u32], how: &str) {
+    assert_eq!(found.len(), expected.len(), "{how}");
+    let wrong = found.iter().zip(expected).filter(|(f, e)| f != e).count();
+    assert_eq!(wrong, 0, "{how}: {wrong} elements differ");
+}
+
+#[test]
+fn bits_do_not_depend_on_plan_chunks_or_slabs() {
+    let Some(gpu) = gpu() else {
+        return;
     };
     let subgroups = gpu.caps().subgroup.is_some_and(|size| size >= 8);
     // single tokens whose heads fill a tile of four, some of it and more than it; heads that leave a
@@ -48,32 +82,18 @@ fn bits_do_not_depend_on_plan_chunks_or_slabs() {
             num_kv_heads,
             head_dim,
             scale: 0.125,
+            score_cap: None,
         };
         let batch = |slab_pages| {
             let geometry = PageGeometry::new(PAGES, slab_pages);
             Batch::new(7, shape, format, geometry, &SEQUENCES)
         };
         let whole = batch(PAGES);
-        let tuning = |lanes, subgroups| Tuning {
-            activations: Activations::F32,
-            lanes,
-            workgroup: 64,
-            tile_tokens: 8,
-            subgroups,
-            wide: false,
-        };
         let own = tuning(1, subgroups);
         let expected = run(&gpu, own, &whole, FOLD);
-        let exact = whole.expected();
-        for (i, &bits) in expected.iter().enumerate() {
-            let distance = (f64::from(f32::from_bits(bits)) - exact.0[i]).abs();
-            assert!(distance <= exact.1[i], "element {i} is off by {distance:e}");
-        }
-
+        assert_near(&expected, &whole.expected(), &format!("{shape:?}"));
         let same = |found: Vec<u32>, how: &str| {
-            let wrong = found.iter().zip(&expected).filter(|(f, e)| f != e).count();
-            assert_eq!(found.len(), expected.len(), "{how}");
-            assert_eq!(wrong, 0, "{shape:?} {how}: {wrong} elements differ");
+            assert_same(&found, &expected, &format!("{shape:?} {how}"));
         };
         same(run(&gpu, own, &whole, FOLD), "run twice");
         same(run(&gpu, own, &whole, MERGE), "split and merged");
@@ -96,6 +116,66 @@ fn bits_do_not_depend_on_plan_chunks_or_slabs() {
     }
 }
 
+/// Chunks of a windowed text, and single tokens, however they are planned: no key before a row's window
+/// changes a bit of it, nor a page that is in the table there, nor who is beside it in a tile.
+#[test]
+fn bits_of_a_window_do_not_depend_on_plan_chunks_or_slabs() {
+    let Some(gpu) = gpu() else {
+        return;
+    };
+    let subgroups = gpu.caps().subgroup.is_some_and(|size| size >= 8);
+    let sequences = [(530, 64), (0, 40), (250, 20), (599, 1)];
+    let shapes = [
+        (9, 3, 64, KvFormat::F16, None),
+        (4, 1, 40, KvFormat::F32, Some(2.0)),
+        (2, 2, 136, KvFormat::F16, None),
+    ];
+    // a key; the last page or split and a key more; some of these; all and more
+    for (i, window) in [1, 16, 17, 100, 256, 257, 400, 10_000]
+        .into_iter()
+        .enumerate()
+    {
+        let (num_heads, num_kv_heads, head_dim, format, score_cap) = shapes[i % shapes.len()];
+        let shape = AttentionShape {
+            num_heads,
+            num_kv_heads,
+            head_dim,
+            scale: 0.125,
+            score_cap,
+        };
+        let batch = |slab_pages| {
+            let geometry = PageGeometry::new(PAGES, slab_pages);
+            Batch::new(11, shape, format, geometry, &sequences)
+        };
+        let windowed = |slab_pages| batch(slab_pages).windowed(Some(window));
+        let (whole, own) = (windowed(PAGES), tuning(1, subgroups));
+        let title = format!("{shape:?}, a window of {window}");
+        let expected = run(&gpu, own, &whole, FOLD);
+        assert_near(&expected, &whole.expected(), &title);
+        let same = |found: Vec<u32>, how: &str| {
+            assert_same(&found, &expected, &format!("{title}, {how}"));
+        };
+        same(run(&gpu, own, &whole, MERGE), "split and merged");
+        same(run(&gpu, own, &whole, MERGE_IN_ROUNDS), "merged in rounds");
+        same(run(&gpu, own, &windowed(48), MERGE), "in four slabs");
+        same(run(&gpu, tuning(8, false), &whole, FOLD), "by many teams");
+        same(run(&gpu, tuning(8, false), &whole, MERGE), "merged teams");
+        if window > 700 {
+            same(run(&gpu, own, &batch(PAGES), FOLD), "without a window");
+        }
+        for (j, chunk) in [1, 16, 64].into_iter().enumerate() {
+            let limits = [FOLD, MERGE];
+            let cut =
+                |limits| in_windowed_chunks(&gpu, own, &batch(PAGES), chunk, limits, Some(window));
+            same(cut(limits[(i + j) % 2]), &format!("in chunks of {chunk}"));
+            if chunk == 16 {
+                let how = "in chunks of 16, planned the other way";
+                same(cut(limits[(i + j + 1) % 2]), how);
+            }
+        }
+    }
+}
+
 /// Every sequence alone, `chunk` tokens at a time. The keys of later chunks are in the cache already:
 /// a row may not see them.
 fn in_chunks(
@@ -104,6 +184,18 @@ fn in_chunks(
     batch: &Batch,
     chunk: usize,
     limits: Limits,
+) -> Vec<u32> {
+    in_windowed_chunks(gpu, tuning, batch, chunk, limits, None)
+}
+
+/// The same where a row sees `window` keys; before the window of a chunk's first row is nothing.
+fn in_windowed_chunks(
+    gpu: &Arc<Gpu>,
+    tuning: Tuning,
+    batch: &Batch,
+    chunk: usize,
+    limits: Limits,
+    window: Option<usize>,
 ) -> Vec<u32> {
     let width = batch.shape.num_heads * batch.shape.head_dim;
     let mut all = Vec::new();
@@ -118,7 +210,7 @@ fn in_chunks(
                 kv: batch.kv.clone(),
                 ..*batch
             };
-            all.extend(run(gpu, tuning, &part, limits));
+            all.extend(run(gpu, tuning, &part.windowed(window), limits));
         }
     }
     all
@@ -188,6 +280,7 @@ fn run(gpu: &Arc<Gpu>, tuning: Tuning, batch: &Batch, Limits(wanted, slots): Lim
                 &q,
                 &meta,
                 items,
+                batch.window,
                 &partials,
                 Output::Rows,
                 &out,

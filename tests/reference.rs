@@ -33,7 +33,11 @@ fn heads(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> Config {
 
 fn scaled(theta: f64, scaling: RopeScaling) -> Config {
     Config {
-        rope: Rope { theta, scaling },
+        ropes: vec![Rope {
+            theta,
+            scaling,
+            ..Rope::default()
+        }],
         ..heads(4, 2, 64)
     }
 }
@@ -138,7 +142,7 @@ fn ragged_widths_and_an_untied_head() {
         hidden_size: 132,
         intermediate_size: 100,
         vocab_size: 97,
-        rms_norm_eps: 1e-6,
+        norm_eps: 1e-6,
         ..heads(4, 2, 40)
     };
     compare_all(&[("hidden 100, untied", ragged, 33), ("hidden 132", odd, 33)]);

@@ -1,5 +1,5 @@
-// What becomes of four values of a matmul: they are added to the residual stream, and the sum, times
-// the weight of the norm that follows, is packed for the next matmul.
+// What becomes of four values of a matmul: they are added to the residual stream, times a factor that is
+// 1 in most models, and the sum, times the weight of the norm that follows, is packed for the next matmul.
 //   hidden    [num_tokens, out_columns] f32, in place; each element belongs to one invocation
 //   act_out   [num_tokens][records of 32 columns], with the sums of squares of hidden
 //   gamma     [out_columns], the norm's weight
@@ -13,7 +13,7 @@ fn matmul_out(token: u32, unit: u32, value: vec4<f32>, live: bool, index: u32) {
     var squares = 0.0;
     if (live) {
         let at = (token * params.out_columns + row) / 4u;
-        let next = hidden[at] + value;
+        let next = fma(value, vec4<f32>(params.scale), hidden[at]);
         hidden[at] = next;
         own = next * gamma[row / 4u];
         squares = act_squares(next);

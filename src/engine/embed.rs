@@ -15,6 +15,7 @@ use super::scheduler::MAX_LOSSES;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu};
 use crate::kv::{PageId, pages_for};
+use crate::model::config::NormKind;
 use crate::model::step::{HeadRows, Span};
 use std::sync::Arc;
 
@@ -40,6 +41,7 @@ pub(super) struct Embedding {
     sum: Vec<f64>,
     /// `[hidden_size]`, the weight of the final norm.
     norm: Vec<f32>,
+    norm_bias: Vec<f32>,
     /// What was computed lies there, and is gone with it; `None` before the first step.
     gpu: Option<Arc<Gpu>>,
     losses: usize,
@@ -108,6 +110,7 @@ impl EngineCore {
             num_computed: 0,
             sum: vec![0.0; hidden_size],
             norm: Vec::new(),
+            norm_bias: Vec::new(),
             gpu: None,
             losses: 0,
         })
@@ -120,7 +123,12 @@ impl EngineCore {
     pub(super) fn go_on_embedding(&mut self, work: &mut Embedding) -> Result<Option<Vec<f32>>> {
         let gpu = self.decoder().gpu();
         if !work.gpu.as_ref().is_some_and(|own| Arc::ptr_eq(own, gpu)) {
-            work.norm = gpu.download_as(&self.decoder().weights().final_norm)?;
+            let weights = self.decoder().weights();
+            work.norm = gpu.download_as(&weights.final_norm)?;
+            work.norm_bias = match &weights.final_norm_bias {
+                Some(bias) => gpu.download_as(bias)?,
+                None => vec![0.0; work.norm.len()],
+            };
             work.gpu = Some(Arc::clone(gpu));
             work.num_computed = 0;
             work.sum.fill(0.0);
@@ -133,12 +141,20 @@ impl EngineCore {
         most = self.pacer.beside(&self.scheduler, start, most);
         let end = work.tokens.len().min(start + most);
         let rows = self.hidden_rows(work, start, end)?;
-        let eps = f64::from(self.decoder().config().rms_norm_eps);
+        let config = self.decoder().config();
+        let (eps, kind) = (f64::from(config.norm_eps), config.norm);
         for row in rows.chunks_exact(work.norm.len()) {
-            let squares: f64 = row.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+            let mean = match kind {
+                NormKind::Rms => 0.0,
+                NormKind::Layer => {
+                    row.iter().map(|&x| f64::from(x)).sum::<f64>() / row.len() as f64
+                }
+            };
+            let squares: f64 = row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
             let scale = 1.0 / (squares / row.len() as f64 + eps).sqrt();
-            for ((sum, &x), &w) in work.sum.iter_mut().zip(row).zip(&work.norm) {
-                *sum += f64::from(x) * scale * f64::from(w);
+            let weights = work.norm.iter().zip(&work.norm_bias);
+            for ((sum, &x), (&w, &b)) in work.sum.iter_mut().zip(row).zip(weights) {
+                *sum += (f64::from(x) - mean) * scale * f64::from(w) + f64::from(b);
             }
         }
         work.num_computed = end;

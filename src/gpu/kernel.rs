@@ -102,7 +102,7 @@ impl Kernel {
     }
 }
 
-const MAX_PARTS: usize = 14;
+const MAX_PARTS: usize = 16;
 const MAX_OVERRIDES: usize = 6;
 
 /// Where composed WGSL will be compiled: browsers want extensions enabled by name, naga refuses that.

@@ -6,7 +6,9 @@
 
 use super::attention_output::Output;
 use super::attention_plan::Tiling;
-use super::case::{Case, U, dot_bound};
+use super::attention_reference::partial;
+pub use super::attention_reference::{Scores, reference};
+use super::case::Case;
 use super::twin::{self, Effort, Piece};
 use super::{Tuning, attention_cases};
 use crate::error::Result;
@@ -14,6 +16,7 @@ use crate::gpu::recorder::grid;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::{params, wgsl};
+use std::f64::consts::LOG2_E;
 
 params! {
     /// Checked against `Params` in `shaders/attention.wgsl`.
@@ -34,6 +37,12 @@ params! {
         pub num_pages: u32,
         /// Factor of the queries, with log2(e) for the exp2 that follows.
         pub scale_log2e: f32,
+        /// Keys that a token sees at most, up to [`ALL_KEYS`].
+        pub window: u32,
+        /// The cap of scores, with log2(e); 0 where there is none, and the part does not ask.
+        pub cap_log2e: f32,
+        /// 2 by the cap of scores in nats.
+        pub cap_rate: f32,
     }
 }
 
@@ -58,6 +67,14 @@ static DIMS: [(usize, Part); 3] = [
     (256, wgsl!("attention/dims_256.wgsl")),
 ];
 
+/// Whether scores have a cap.
+static PLAIN: Part = wgsl!("attention/score_plain.wgsl");
+static CAPPED: Part = wgsl!("attention/score_capped.wgsl");
+
+/// The window of a token that sees all before it: positions are less, and as many beyond them stand for
+/// what is to come.
+pub const ALL_KEYS: u32 = 1 << 31;
+
 /// The widest head.
 pub const MAX_HEAD_DIM: usize = 256;
 
@@ -72,9 +89,27 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// Factor of the scores, commonly `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// A score `s` becomes `cap * tanh(s / cap)`; above 0.
+    pub score_cap: Option<f32>,
 }
 
 impl AttentionShape {
+    /// What scores are, of products.
+    pub(super) fn scores(&self) -> Scores {
+        Scores {
+            scale: f64::from(self.scale),
+            cap: self.score_cap.map(f64::from),
+        }
+    }
+
+    /// What makes scores of products, as a part.
+    pub(super) fn score_part(&self) -> &'static Part {
+        match self.score_cap {
+            None => &PLAIN,
+            Some(_) => &CAPPED,
+        }
+    }
+
     /// Query heads of a key head.
     pub(super) fn group(&self) -> usize {
         self.num_heads / self.num_kv_heads
@@ -128,7 +163,15 @@ impl AttentionShape {
     }
 
     /// The parameters of `items`, each of `tiles` tiles for a key head.
-    pub(super) fn params(&self, slab: &KvSlab, items: Items, tiles: usize) -> AttentionParams {
+    pub(super) fn params(
+        &self,
+        slab: &KvSlab,
+        items: Items,
+        tiles: usize,
+        window: Option<usize>,
+    ) -> AttentionParams {
+        assert_ne!(window, Some(0), "a token sees itself");
+        let cap = self.score_cap.map_or(0.0, f64::from);
         AttentionParams {
             items_at: items.at as u32,
             num_items: items.count as u32,
@@ -137,7 +180,10 @@ impl AttentionShape {
             tiles: tiles as u32,
             first_page: slab.first_page,
             num_pages: slab.num_pages as u32,
-            scale_log2e: (f64::from(self.scale) * std::f64::consts::LOG2_E) as f32,
+            scale_log2e: (f64::from(self.scale) * LOG2_E) as f32,
+            window: window.map_or(ALL_KEYS, |keys| keys.min(ALL_KEYS as usize) as u32),
+            cap_log2e: (cap * LOG2_E) as f32,
+            cap_rate: self.score_cap.map_or(0.0, |cap| 2.0 / cap),
         }
     }
 
@@ -165,6 +211,12 @@ impl AttentionShape {
             "head_dim {}",
             self.head_dim
         );
+        assert!(
+            self.score_cap
+                .is_none_or(|cap| cap.is_finite() && cap > 0.0),
+            "a cap of {:?}",
+            self.score_cap
+        );
     }
 }
 
@@ -179,98 +231,20 @@ pub struct Items {
     pub max_tokens: usize,
 }
 
-/// The CPU twin for one row: `q` (`[head_dim]`) against `keys` and `values` (`[num_keys, head_dim]`
-/// as the device sees them), in f64. The result and how far each of its elements may be off.
-///
-/// With `d_j` the absolute error of score j in nats, the weight of j is off by a factor of about
-/// `1 + d_j + e_j`, where `e_j` is exp2's own error and that of the later rescalings; the result is
-/// then off by at most `2 max|v| sum_j w_j (d_j + e_j)`, plus what the sums round.
-pub fn reference(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> (Vec<f64>, f64) {
-    let state = State::of(q, keys, values, scale);
-    let bound = 2.0 * state.max_value * (state.off / state.sum + state.rounding) + 1e-30;
-    let out = state.out.iter().map(|out| out / state.sum);
-    (out.collect(), bound)
-}
-
-/// The CPU twin of a partial result: unnormalised dims, then the largest score in the domain of exp2, the
-/// sum of weights, 0 and 0, each with its bound. A device that finds the largest score off by `t` nats has
-/// all weights off by a factor of about `1 + t` more. There may be no keys.
-pub(super) fn partial(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> Vec<(f64, f64)> {
-    if keys.is_empty() {
-        return empty_partial(q.len());
-    }
-    let state = State::of(q, keys, values, scale);
-    let off = 2.0 * (state.off + (state.rounding + state.top_off) * state.sum);
-    let top = state.top * std::f64::consts::LOG2_E;
-    let top_bound = state.top_off * std::f64::consts::LOG2_E + 2.0 * U * top.abs();
-    let dims = state
-        .out
-        .iter()
-        .map(|&out| (out, off * state.max_value + 1e-30));
-    dims.chain([(top, top_bound), (state.sum, off), (0.0, 0.0), (0.0, 0.0)])
-        .collect()
-}
-
-/// The partial result of a row that sees none of a split's keys.
-pub(super) fn empty_partial(dim: usize) -> Vec<(f64, f64)> {
-    let mut all = vec![(0.0, 0.0); dim + 4];
-    all[dim].0 = f64::from(-1e30f32);
-    all
-}
-
-/// What is exact about a row: its largest score and how far that may be off, both in nats, and of weights
-/// that are at most 1 the sum, the sum times values, and how far they may be off together.
-struct State {
-    top: f64,
-    top_off: f64,
-    sum: f64,
-    off: f64,
-    max_value: f64,
-    /// What sums round, as a share of them.
-    rounding: f64,
-    out: Vec<f64>,
-}
-
-impl State {
-    fn of(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> State {
-        let dim = q.len();
-        let dots: Vec<(f64, f64)> = super::matmul::reference(keys, q, dim);
-        let top = dots.iter().map(|d| d.0 * scale).fold(f64::MIN, f64::max);
-        let num_keys = dots.len();
-        let rescalings =
-            (num_keys.div_ceil(PAGE_SIZE) + num_keys.div_ceil(crate::kv::SPLIT_SIZE)) as f64;
-        let (mut sum, mut off, mut max_value, mut top_off) = (0.0, 0.0, 0.0f64, 0.0f64);
-        let mut out = vec![0.0; dim];
-        for ((dot, abs), value) in dots.iter().zip(values.chunks(dim)) {
-            let below = (top - dot * scale) * std::f64::consts::LOG2_E;
-            let weight = (-below).exp2();
-            let score_error = scale.abs() * (dot_bound(dim + 2, *abs));
-            top_off = top_off.max(score_error);
-            // exp2 is good to 3 + 2 |x| ulp, once for the weight and once for each rescaling
-            let exp2_error = 2.0 * U * (3.0 * (1.0 + rescalings) + 4.0 * below) + 2.0 * U * below;
-            sum += weight;
-            off += weight * (score_error + exp2_error);
-            for (out, &v) in out.iter_mut().zip(value) {
-                *out += weight * f64::from(v);
-                max_value = max_value.max(f64::from(v).abs());
-            }
-        }
-        State {
-            top,
-            top_off,
-            sum,
-            off,
-            max_value,
-            rounding: 2.0 * (num_keys as f64 + 2.0 * rescalings + 4.0) * U,
-            out,
-        }
+/// What the parameters and the parts of a dispatch say of scores.
+pub(super) fn scores_of(call: &Call<'_>, params: &AttentionParams) -> Scores {
+    let is_capped = call.has_part(CAPPED.name);
+    Scores {
+        scale: f64::from(params.scale_log2e) / LOG2_E,
+        cap: is_capped.then(|| f64::from(params.cap_log2e) / LOG2_E),
     }
 }
 
 /// Computes `items`, all of whose pages are in `slab`: from `q: [.., num_heads * head_dim]` into
 /// `out`, as `output` tells, or for items that are partial into `partials`
-/// ([`AttentionShape::partials_dims`]). Without items the kernel is only made ready: a sequence may
-/// reach this slab while it decodes.
+/// ([`AttentionShape::partials_dims`]). A token sees itself and those before it, `window` in all or every
+/// one; it is that of the plan. Without items the kernel is only made ready: a sequence may reach this
+/// slab while it decodes.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is one tensor or one choice"
@@ -283,6 +257,7 @@ pub fn record(
     q: &Tensor,
     step_meta: &Tensor,
     items: Items,
+    window: Option<usize>,
     partials: &Tensor,
     output: Output,
     out: &Tensor,
@@ -301,7 +276,8 @@ pub fn record(
         KvFormat::of(slab.k.dtype()),
         output,
     );
-    let params = shape.params(slab, items, shape.tiles(items.max_tokens.max(1)));
+    let tiles = shape.tiles(items.max_tokens.max(1));
+    let params = shape.params(slab, items, tiles, window);
     let tiles = items.count * shape.num_kv_heads * params.tiles as usize;
     rec.dispatch(
         &variant,
@@ -341,7 +317,8 @@ fn variant(
     let variant = Variant::new(&ATTENTION)
         .part(format.part())
         .part(rows_part)
-        .part(dims_part);
+        .part(dims_part)
+        .part(shape.score_part());
     let variant = output.parts(tuning, teams as u32 * 8, variant);
     let variant = match tuning.shares() {
         true => variant,
@@ -355,25 +332,32 @@ fn variant(
 /// # Errors
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
-    let whole = |q: &[f32], keys: &[f32], values: &[f32], scale| {
-        let (out, bound) = reference(q, keys, values, scale);
+    let whole = |q: &[f32], keys: &[f32], values: &[f32], scores| {
+        let (out, bound) = reference(q, keys, values, scores);
         out.into_iter().map(|value| (value, bound)).collect()
     };
     twin::attention::pieces(call, whole, partial)
 }
 
-/// Every way to store the cache with every number of rows and dims, team, and output.
+/// Every way to store the cache with every number of rows and dims, team, and output, with a cap and
+/// without.
 pub fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in KvFormat::ALL {
         for (head_dim, tokens) in [(64, 1), (64, 8), (128, 1), (256, 1)] {
             for tuning in super::attention_output::tunings() {
-                for output in [Output::Rows, Output::Records] {
+                for (output, score_cap) in [
+                    (Output::Rows, None),
+                    (Output::Rows, Some(1.0)),
+                    (Output::Records, None),
+                    (Output::Records, Some(1.0)),
+                ] {
                     let shape = AttentionShape {
                         num_heads: 3,
                         num_kv_heads: 1,
                         head_dim,
                         scale: 1.0,
+                        score_cap,
                     };
                     all.push(variant(&tuning, &shape, tokens, format, output).1);
                 }

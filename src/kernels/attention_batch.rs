@@ -1,9 +1,12 @@
 //! A step made up for tests: sequences, their pages and cache, and the metadata of a plan.
 
-use super::attention::{self, AttentionShape, Items};
-use super::attention_plan::{Item, MergeRow, PlanLimits, PlanSequence, Round, Tiling, plan};
+use super::attention::{self, AttentionShape, Items, Scores};
+use super::attention_plan::{
+    Item, MergeRow, PlanLimits, PlanSequence, Round, Tiling, first_key, plan,
+};
 use super::case::Data;
 use crate::kv::{KvFormat, PAGE_SIZE, PageGeometry, PageId, PagePool, pages_for};
+use std::ops::Range;
 
 /// Sequences of a step with their cache, made up: what a case uploads, and the bit tests too.
 pub struct Batch {
@@ -21,6 +24,8 @@ pub struct Batch {
     pub q: Vec<f32>,
     /// K and V as the device sees them, over all pages: `[page][kv_head][16][head_dim]`.
     pub kv: [Vec<f32>; 2],
+    /// Keys that a token sees at most; `None` are all.
+    pub window: Option<usize>,
 }
 
 impl Batch {
@@ -75,7 +80,33 @@ impl Batch {
             tables,
             q,
             kv,
+            window: None,
         }
+    }
+
+    /// The same where a token sees `window` keys: what lies before all windows of a sequence becomes NaN, and
+    /// page tables lead astray there.
+    #[must_use]
+    pub fn windowed(mut self, window: Option<usize>) -> Batch {
+        self.window = window;
+        let rows = PAGE_SIZE * self.shape.head_dim;
+        for (i, &(position0, _)) in self.sequences.iter().enumerate() {
+            let first = first_key(position0, window);
+            for position in 0..first {
+                let page = self.tables[i][position / PAGE_SIZE] as usize;
+                for head in 0..self.shape.num_kv_heads {
+                    let at = (page * self.shape.num_kv_heads + head) * rows
+                        + position % PAGE_SIZE * self.shape.head_dim;
+                    for cache in &mut self.kv {
+                        cache[at..at + self.shape.head_dim].fill(f32::NAN);
+                    }
+                }
+            }
+            for (j, page) in self.tables[i][..first / PAGE_SIZE].iter_mut().enumerate() {
+                *page = [u32::MAX, 0, 1 << 31][j % 3];
+            }
+        }
+        self
     }
 
     /// Rows of `q` and of the result.
@@ -85,37 +116,41 @@ impl Batch {
 
     /// The exact result, and the bound of each element.
     pub fn expected(&self) -> (Vec<f64>, Vec<f64>) {
-        self.expected_by(|q, keys, values, scale| {
-            let (out, bound) = attention::reference(q, keys, values, scale);
+        self.expected_by(|q, keys, values, scores| {
+            let (out, bound) = attention::reference(q, keys, values, scores);
             let bounds = vec![bound; out.len()];
             (out, bounds)
         })
     }
 
-    /// The same by the twin of one row: of its query, keys, values and the scale it makes values and
-    /// bounds.
+    /// The same by the twin of one row: of its query, the keys and values that it sees, and what makes scores
+    /// it makes values and bounds.
     pub(super) fn expected_by(
         &self,
-        twin: impl Fn(&[f32], &[f32], &[f32], f64) -> (Vec<f64>, Vec<f64>),
+        twin: impl Fn(&[f32], &[f32], &[f32], Scores) -> (Vec<f64>, Vec<f64>),
     ) -> (Vec<f64>, Vec<f64>) {
         let AttentionShape {
             num_heads,
             num_kv_heads,
             head_dim,
-            scale,
+            ..
         } = self.shape;
+        let scores = self.shape.scores();
         let (mut values, mut bounds) = (Vec::new(), Vec::new());
         let mut rows = self.q.chunks(head_dim);
         for (&(position0, tokens), table) in self.sequences.iter().zip(&self.tables) {
+            let first = first_key(position0, self.window);
+            let keys = first..position0 + tokens;
             let heads: Vec<[Vec<f32>; 2]> = (0..num_kv_heads)
-                .map(|head| [0, 1].map(|which| self.gather(table, head, position0 + tokens, which)))
+                .map(|head| [0, 1].map(|which| self.gather(table, head, keys.clone(), which)))
                 .collect();
             for position in position0..position0 + tokens {
                 for head in 0..num_heads {
                     let [k, v] = &heads[head / (num_heads / num_kv_heads)];
-                    let seen = (position + 1) * head_dim;
+                    let seen = (first_key(position, self.window) - first) * head_dim
+                        ..(position + 1 - first) * head_dim;
                     let q = rows.next().expect("a row for each head");
-                    let (row, row_bounds) = twin(q, &k[..seen], &v[..seen], f64::from(scale));
+                    let (row, row_bounds) = twin(q, &k[seen.clone()], &v[seen], scores);
                     values.extend(row);
                     bounds.extend(row_bounds);
                 }
@@ -130,17 +165,17 @@ impl Batch {
         self.kv[1][self.tables[0][0] as usize * page_size] = value;
     }
 
-    /// Keys (0) or values (1) of one head in order: `[num_keys, head_dim]`.
-    pub(super) fn gather(
+    /// Keys (0) or values (1) of one head at `positions`: `[positions, head_dim]`.
+    fn gather(
         &self,
         table: &[PageId],
         head: usize,
-        num_keys: usize,
+        positions: Range<usize>,
         which: usize,
     ) -> Vec<f32> {
         let dim = self.shape.head_dim;
-        let mut all = Vec::with_capacity(num_keys * dim);
-        for position in 0..num_keys {
+        let mut all = Vec::with_capacity(positions.len() * dim);
+        for position in positions {
             let page = table[position / PAGE_SIZE] as usize;
             let row = (page * self.shape.num_kv_heads + head) * PAGE_SIZE + position % PAGE_SIZE;
             all.extend_from_slice(&self.kv[which][row * dim..][..dim]);
@@ -203,7 +238,7 @@ impl Batch {
             wanted_teams,
             partial_slots,
         };
-        let rounds = plan(&sequences, &limits)
+        let rounds = plan(&sequences, &limits, self.window)
             .into_iter()
             .map(|round| StepRound::new(&round, &mut meta))
             .collect();

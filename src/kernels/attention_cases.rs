@@ -8,6 +8,8 @@ use super::attention_batch::{Batch, Step};
 use super::attention_coop::{self, ATTENTION_COOP};
 use super::attention_merge;
 use super::attention_output::{Output, tunings};
+use super::attention_plan;
+use super::attention_window_cases;
 use super::case::{Case, CaseTensor, U};
 use crate::gpu::{Coop, Kernel};
 use crate::kv::{KvFormat, KvSlab, PageGeometry};
@@ -19,17 +21,19 @@ pub(super) fn shape(num_heads: usize, num_kv_heads: usize, head_dim: usize) -> A
         num_kv_heads,
         head_dim,
         scale: 1.0 / (head_dim as f32).sqrt(),
+        score_cap: None,
     }
 }
 
-/// How a case runs: teams, or which cooperative matrices; where the result goes; and slots of partial
-/// results: 0 is a plan that folds in place.
+/// How a case runs: teams, or which cooperative matrices; where the result goes; slots of partial results,
+/// 0 being a plan that folds in place; and how many keys a token sees, if not all.
 #[derive(Clone, Copy)]
 pub(super) struct Mode {
     pub tuning: Tuning,
     pub coop: Option<Coop>,
     pub output: Output,
     pub partial_slots: usize,
+    pub window: Option<usize>,
 }
 
 impl Mode {
@@ -45,6 +49,15 @@ impl Mode {
             coop: None,
             output,
             partial_slots,
+            window: None,
+        }
+    }
+
+    /// The same where a token sees so many keys.
+    pub fn with_window(self, window: usize) -> Mode {
+        Mode {
+            window: Some(window),
+            ..self
         }
     }
 
@@ -53,13 +66,17 @@ impl Mode {
             Some(coop) => format!("size={}", coop.size),
             None => self.tuning.describe(),
         };
-        format!("{:?} {by}", self.output).to_lowercase()
+        let window = match self.window {
+            Some(window) => format!(" window={window}"),
+            None => String::new(),
+        };
+        format!("{:?} {by}{window}", self.output).to_lowercase()
     }
 }
 
 /// Heads first: every ratio of query to key heads with every width, each with sequences around pages
-/// and splits; then batches that mix chunks and single tokens, in one slab and in several. Teams and
-/// outputs take turns.
+/// and splits; then batches that mix chunks and single tokens, in one slab and in several; then windows
+/// and caps. Teams and outputs take turns.
 pub fn attention() -> Vec<Case> {
     let shapes = [
         (1, 1, 32),
@@ -140,6 +157,8 @@ pub fn attention() -> Vec<Case> {
             ));
         }
     }
+    all.extend(attention_window_cases::windows());
+    all.extend(attention_window_cases::caps());
     all
 }
 
@@ -151,6 +170,7 @@ pub fn timings() -> Vec<Case> {
         coop: None,
         output: Output::Rows,
         partial_slots,
+        window: None,
     };
     let mut all = Vec::new();
     for heads in [(9, 3, 64), (32, 8, 128)] {
@@ -185,21 +205,28 @@ pub(super) fn case(
         coop,
         output,
         partial_slots,
+        window,
     } = mode;
     let geometry = PageGeometry::new(slab_pages.max(160), slab_pages);
     let mut batch = Batch::new(seed, shape, format, geometry, sequences);
     if coop.is_some() && format == KvFormat::F32 {
         batch.set_first_value(90_000.0); // beyond f16
     }
+    let batch = batch.windowed(window);
     let (kernel, step, (values, bounds)) = planned(&batch, mode);
     let width = shape.num_heads * shape.head_dim;
+    let first = |position| attention_plan::first_key(position, window);
     let keys: usize = sequences
         .iter()
-        .map(|&(p, n)| (0..n).map(|t| p + t + 1).sum::<usize>())
+        .map(|&(p, n)| (p..p + n).map(|p| p + 1 - first(p)).sum::<usize>())
         .sum();
-    let contexts: usize = sequences.iter().map(|&(p, n)| p + n).sum();
+    let contexts: usize = sequences.iter().map(|&(p, n)| p + n - first(p)).sum();
+    let cap = match shape.score_cap {
+        Some(cap) => format!(" cap={cap}"),
+        None => String::new(),
+    };
     let name = format!(
-        "{}/{}x{} {} {sequences:?} {} slabs{} {}",
+        "{}/{}x{}{cap} {} {sequences:?} {} slabs{} {}",
         shape.num_heads,
         shape.num_kv_heads,
         shape.head_dim,
@@ -259,10 +286,10 @@ pub(super) fn case(
                 };
                 match coop {
                     None => attention::record(
-                        rec, &tuning, &shape, &slab, q, meta, items, partials, output, out,
+                        rec, &tuning, &shape, &slab, q, meta, items, window, partials, output, out,
                     ),
                     Some(coop) => attention_coop::record(
-                        rec, coop, &shape, &slab, q, meta, items, partials, output, out,
+                        rec, coop, &shape, &slab, q, meta, items, window, partials, output, out,
                     ),
                 }
             }
@@ -282,8 +309,8 @@ fn planned(batch: &Batch, mode: Mode) -> (&'static Kernel, Step, (Vec<f64>, Vec<
         None => (&ATTENTION, batch.step(wanted, slots), batch.expected()),
         Some(_) => {
             let tiling = attention_coop::tiling(&batch.shape);
-            let expected = batch.expected_by(|q, keys, values, scale| {
-                attention_coop::reference(q, keys, values, scale, batch.format)
+            let expected = batch.expected_by(|q, keys, values, scores| {
+                attention_coop::reference(q, keys, values, scores, batch.format)
             });
             let step = batch.step_for(tiling, wanted, slots);
             (&ATTENTION_COOP, step, expected)

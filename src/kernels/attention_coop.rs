@@ -97,6 +97,7 @@ pub fn record(
     q: &Tensor,
     step_meta: &Tensor,
     items: Items,
+    window: Option<usize>,
     partials: &Tensor,
     output: Output,
     out: &Tensor,
@@ -112,7 +113,7 @@ pub fn record(
     let tiles = Width::of(shape.head_dim).tiles(shape, items.max_tokens.max(1));
     let format = KvFormat::of(slab.k.dtype());
     rec.dispatch(
-        &variant(coop.size, shape.head_dim, format, output),
+        &variant(coop.size, shape, format, output),
         &[
             (output.binding(), out),
             ("step_meta", step_meta),
@@ -121,22 +122,23 @@ pub fn record(
             ("k", &slab.k),
             ("v", &slab.v),
         ],
-        shape.params(slab, items, tiles),
+        shape.params(slab, items, tiles, window),
         grid(items.count * shape.num_kv_heads * tiles),
     );
 }
 
 /// The variant; subgroups may have any size, since they take matrices in turn.
-fn variant(size: u32, head_dim: usize, format: KvFormat, output: Output) -> Variant {
+fn variant(size: u32, shape: &AttentionShape, format: KvFormat, output: Output) -> Variant {
     static SIZE_8: Part = wgsl!("attention/coop_8.wgsl");
     static SIZE_16: Part = wgsl!("attention/coop_16.wgsl");
     let variant = Variant::new(&ATTENTION_COOP)
         .part(format.part())
         .part(if size == 8 { &SIZE_8 } else { &SIZE_16 })
-        .part(&Width::of(head_dim).part);
+        .part(&Width::of(shape.head_dim).part)
+        .part(shape.score_part());
     output
         .stores(Activations::F32, variant)
-        .set("HEAD_DIM", head_dim as u32)
+        .set("HEAD_DIM", shape.head_dim as u32)
 }
 
 /// What a dispatch writes.
@@ -145,23 +147,35 @@ fn variant(size: u32, head_dim: usize, format: KvFormat, output: Output) -> Vari
 /// What reading its inputs reports.
 pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let format = KvFormat::of_variant(&call.variant);
-    let whole = |q: &[f32], keys: &[f32], values: &[f32], scale| {
-        let (out, bounds) = reference(q, keys, values, scale, format);
+    let whole = |q: &[f32], keys: &[f32], values: &[f32], scores| {
+        let (out, bounds) = reference(q, keys, values, scores, format);
         out.into_iter().zip(bounds).collect()
     };
     let part =
-        |q: &[f32], keys: &[f32], values: &[f32], scale| partial(q, keys, values, scale, format);
+        |q: &[f32], keys: &[f32], values: &[f32], scores| partial(q, keys, values, scores, format);
     twin::attention::pieces(call, whole, part)
 }
 
-/// Every size of matrices with every width, cache and output.
+/// Every size of matrices with every width, cache and output, with a cap and without.
 pub fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in KvFormat::ALL {
         for size in attention_coop_cases::SIZES {
             for width in &WIDTHS {
-                for output in [Output::Rows, Output::Records] {
-                    all.push(variant(size, width.dims, format, output));
+                for (output, score_cap) in [
+                    (Output::Rows, None),
+                    (Output::Rows, Some(1.0)),
+                    (Output::Records, None),
+                    (Output::Records, Some(1.0)),
+                ] {
+                    let shape = AttentionShape {
+                        num_heads: 1,
+                        num_kv_heads: 1,
+                        head_dim: width.dims,
+                        scale: 1.0,
+                        score_cap,
+                    };
+                    all.push(variant(size, &shape, format, output));
                 }
             }
         }

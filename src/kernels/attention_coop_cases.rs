@@ -19,12 +19,13 @@ fn mode(i: usize, size: u32, head_dim: usize, partial_slots: usize) -> Mode {
         coop: Some(Coop { size, subgroup: 64 }),
         output: if rows { Output::Rows } else { Output::Records },
         partial_slots,
+        window: None,
     }
 }
 
 /// Both sizes. Widths and ratios of query to key heads take turns with sequences that begin and end
 /// around pages, chunks and splits; then batches in one slab and in several, folded in place or by
-/// splits, that need rounds; then scores and queries of extreme size.
+/// splits, that need rounds; then scores and queries of extreme size; then windows and caps.
 pub fn cases() -> Vec<Case> {
     let shapes = [
         (1, 1, 32),
@@ -75,6 +76,45 @@ pub fn cases() -> Vec<Case> {
             };
             push(flat, 160, &[(300, 20)], 0);
         }
+        all.extend(windows_and_caps(size));
+    }
+    all
+}
+
+/// Windows that begin inside of pages, chunks and splits and at their edges; caps that scores feel a lot and
+/// hardly.
+fn windows_and_caps(size: u32) -> Vec<Case> {
+    let shapes = [
+        (9, 3, 64),
+        (4, 1, 128),
+        (2, 1, 256),
+        (2, 2, 40),
+        (32, 1, 32),
+    ];
+    let sequences = [(540, 40), (600, 33), (250, 16), (599, 1), (0, 20)];
+    let mut all = Vec::new();
+    let windows = [1, 16, 17, 33, 100, 256, 300, 1000].into_iter();
+    for (i, window) in windows.enumerate() {
+        let (heads, kv_heads, dim) = shapes[i % shapes.len()];
+        let (seed, format) = (400 + i as u64, KvFormat::ALL[i % 2]);
+        let shape = AttentionShape {
+            score_cap: [None, Some(2.0), None, Some(50.0)][i % 4],
+            ..shape(heads, kv_heads, dim)
+        };
+        for (pages, slots) in [(160, 0), [(160, 256), (48, 160)][i % 2]] {
+            let mode = mode(i, size, dim, slots).with_window(window);
+            all.push(case(seed, shape, format, pages, &sequences, mode));
+        }
+    }
+    for (i, (heads, kv_heads, dim)) in shapes.into_iter().enumerate() {
+        let shape = AttentionShape {
+            score_cap: Some([0.5, 5.0, 50.0][i % 3]),
+            scale: 1.0,
+            ..shape(heads, kv_heads, dim)
+        };
+        let (seed, format) = (500 + i as u64, KvFormat::ALL[i % 2]);
+        let mode = mode(i, size, dim, 0);
+        all.push(case(seed, shape, format, 160, &[(300, 20), (0, 9)], mode));
     }
     all
 }

@@ -5,8 +5,12 @@
 //! splits and writes the result, where all its pages are in one slab and the step has workgroups
 //! enough without more; otherwise one item per split, each in its split's slab, and a merge row per
 //! token. The result of `attention` does not depend on the choice, not in a bit.
+//!
+//! Where tokens see a window, splits that no token of a tile sees are in no item, and their pages are not
+//! looked at.
 
 use crate::kv::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES, SPLIT_SIZE};
+use std::ops::Range;
 
 /// Tokens of one sequence in a step: neighbours in the sequence and in the step.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +21,8 @@ pub struct PlanSequence<'a> {
     pub num_tokens: usize,
     /// Position of the first.
     pub position0: usize,
-    /// The sequence's pages from position 0 on, at least up to the last token.
+    /// The sequence's pages from position 0 on, at least up to the last token; those that no token sees may
+    /// be any number.
     pub page_table: &'a [PageId],
     /// Where that table is in the step's metadata, in words.
     pub table_at: usize,
@@ -106,7 +111,7 @@ pub struct MergeRow {
     pub token: u32,
     /// Splits to fold.
     pub num_splits: u32,
-    /// Partial result of split 0.
+    /// Partial result of the first.
     pub slot0: u32,
     /// Slots from one split to the next.
     pub stride: u32,
@@ -160,12 +165,22 @@ pub fn splits_for(position: usize) -> usize {
     position / SPLIT_SIZE + 1
 }
 
-/// The rounds of a step's attention. Every token of `sequences` is in one.
+/// The first key that a token at `position` sees, of `window` in all or all that there are.
+pub fn first_key(position: usize, window: Option<usize>) -> usize {
+    window.map_or(0, |window| (position + 1).saturating_sub(window))
+}
+
+/// The splits that hold the keys of neighbours, from the first key of one at `first` up to `last`.
+fn splits_of(first: usize, last: usize, window: Option<usize>) -> Range<usize> {
+    first_key(first, window) / SPLIT_SIZE..splits_for(last)
+}
+
+/// The rounds of a step's attention. Every token of `sequences` is in one, and sees `window` keys or all.
 ///
 /// # Panics
 /// When a page table is too short, breaks the rule of placement, or when the partial results of one
 /// token do not fit: the least is [`splits_for`] slots of the longest sequence's last position.
-pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
+pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits, window: Option<usize>) -> Vec<Round> {
     let tiles: usize = sequences
         .iter()
         .map(|s| s.num_tokens.div_ceil(limits.tiling.tile_tokens))
@@ -174,19 +189,21 @@ pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
     let num_slabs = limits.geometry.num_slabs();
     let mut rounds = vec![Round::new(num_slabs)];
     for sequence in sequences {
-        let slabs = slabs_of_splits(sequence, &limits.geometry);
+        let slabs = SplitSlabs::of(sequence, &limits.geometry, window);
         let mut done = 0;
         while done < sequence.num_tokens {
+            let first = sequence.position0 + done;
+            let splits_of = |tokens| splits_of(first, first + tokens - 1, window);
             let mut tokens = limits.tiling.tile_tokens.min(sequence.num_tokens - done);
-            let mut splits = splits_for(sequence.position0 + done + tokens - 1);
-            let one_slab = slabs[..splits].iter().all(|&s| s == slabs[0]);
-            let fold = one_slab && (splits == 1 || enough);
+            let mut splits = splits_of(tokens);
+            let one_slab = slabs.are_one(splits.clone());
+            let fold = one_slab && (splits.len() == 1 || enough);
             if !fold {
                 // a tile that asks for more room than there is at all becomes narrower
-                tokens = tokens.min((limits.partial_slots / splits).max(1));
-                splits = splits_for(sequence.position0 + done + tokens - 1);
+                tokens = tokens.min((limits.partial_slots / splits.len()).max(1));
+                splits = splits_of(tokens);
             }
-            let slots = if fold { 0 } else { tokens * splits };
+            let slots = if fold { 0 } else { tokens * splits.len() };
             assert!(
                 slots <= limits.partial_slots,
                 "{slots} partial results, room for {}",
@@ -197,24 +214,40 @@ pub fn plan(sequences: &[PlanSequence], limits: &PlanLimits) -> Vec<Round> {
                 rounds.push(Round::new(num_slabs));
             }
             let round = rounds.last_mut().expect("there is one");
-            let tile = Tile { done, tokens, fold };
-            push_tile(round, sequence, tile, &slabs[..splits]);
+            let tile = Tile {
+                done,
+                tokens,
+                splits,
+                fold,
+            };
+            push_tile(round, sequence, tile, &slabs, window);
             done += tokens;
         }
     }
     rounds
 }
 
-/// Tokens `done .. done + tokens` of a sequence.
-#[derive(Clone, Copy)]
+/// Tokens `done .. done + tokens` of a sequence, and the splits that they see.
 struct Tile {
     done: usize,
     tokens: usize,
+    splits: Range<usize>,
     fold: bool,
 }
 
-fn push_tile(round: &mut Round, sequence: &PlanSequence, tile: Tile, slabs: &[usize]) {
-    let Tile { done, tokens, .. } = tile;
+fn push_tile(
+    round: &mut Round,
+    sequence: &PlanSequence,
+    tile: Tile,
+    slabs: &SplitSlabs,
+    window: Option<usize>,
+) {
+    let Tile {
+        done,
+        tokens,
+        splits,
+        fold,
+    } = tile;
     let position0 = sequence.position0 + done;
     let mut item = |first_split: usize, num_splits: usize, slot0: Option<usize>| {
         round.max_tokens = round.max_tokens.max(tokens);
@@ -227,46 +260,70 @@ fn push_tile(round: &mut Round, sequence: &PlanSequence, tile: Tile, slabs: &[us
             num_splits: num_splits as u32,
             slot0: slot0.map(|slot| slot as u32),
         };
-        round.slabs[slabs[first_split]].push(item);
+        round.slabs[slabs.of_split(first_split)].push(item);
     };
-    if tile.fold {
-        item(0, slabs.len(), None);
+    if fold {
+        item(splits.start, splits.len(), None);
         return;
     }
     let slot0 = round.used_slots;
-    for split in 0..slabs.len() {
-        item(split, 1, Some(slot0 + split * tokens));
+    let slot_of = |split| slot0 + (split - splits.start) * tokens;
+    for split in splits.clone() {
+        item(split, 1, Some(slot_of(split)));
     }
-    round.used_slots += tokens * slabs.len();
     for token in 0..tokens {
+        let own = splits_of(position0 + token, position0 + token, window);
         round.merge.push(MergeRow {
             token: (sequence.token0 + done + token) as u32,
-            num_splits: splits_for(position0 + token) as u32,
-            slot0: (slot0 + token) as u32,
+            num_splits: own.len() as u32,
+            slot0: (slot_of(own.start) + token) as u32,
             stride: tokens as u32,
         });
     }
+    round.used_slots += tokens * splits.len();
 }
 
-/// The slab of each split up to the last token.
-fn slabs_of_splits(sequence: &PlanSequence, geometry: &PageGeometry) -> Vec<usize> {
-    let pages = (sequence.position0 + sequence.num_tokens).div_ceil(PAGE_SIZE);
-    assert!(
-        pages <= sequence.page_table.len(),
-        "{pages} pages of a table of {}",
-        sequence.page_table.len()
-    );
-    sequence.page_table[..pages]
-        .chunks(SPLIT_PAGES)
-        .map(|split| {
-            let slab = geometry.slab_of(split[0]);
+/// The slab of each split that the tokens of a sequence see.
+struct SplitSlabs {
+    first: usize,
+    slabs: Vec<usize>,
+}
+
+impl SplitSlabs {
+    fn of(sequence: &PlanSequence, geometry: &PageGeometry, window: Option<usize>) -> SplitSlabs {
+        let pages = (sequence.position0 + sequence.num_tokens).div_ceil(PAGE_SIZE);
+        assert!(
+            pages <= sequence.page_table.len(),
+            "{pages} pages of a table of {}",
+            sequence.page_table.len()
+        );
+        let seen = first_key(sequence.position0, window) / PAGE_SIZE..pages;
+        let first = seen.start / SPLIT_PAGES;
+        let slabs = (first..pages.div_ceil(SPLIT_PAGES)).map(|split| {
+            let of_split = split * SPLIT_PAGES..(split + 1) * SPLIT_PAGES;
+            let of_split = of_split.start.max(seen.start)..of_split.end.min(seen.end);
+            let pages = &sequence.page_table[of_split];
+            let slab = geometry.slab_of(pages[0]);
             assert!(
-                split.iter().all(|&page| geometry.slab_of(page) == slab),
-                "a split in two slabs: pages {split:?}"
+                pages.iter().all(|&page| geometry.slab_of(page) == slab),
+                "a split in two slabs: pages {pages:?}"
             );
             slab
-        })
-        .collect()
+        });
+        SplitSlabs {
+            first,
+            slabs: slabs.collect(),
+        }
+    }
+
+    fn of_split(&self, split: usize) -> usize {
+        self.slabs[split - self.first]
+    }
+
+    fn are_one(&self, mut splits: Range<usize>) -> bool {
+        let slab = self.of_split(splits.start);
+        splits.all(|split| self.of_split(split) == slab)
+    }
 }
 
 #[cfg(test)]

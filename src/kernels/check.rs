@@ -8,9 +8,11 @@ use super::attention::AttentionShape;
 use super::attention_cases::{self, Mode};
 use super::attention_output::Output;
 use super::case::{Case, Data};
-use super::matmul_output::Kind;
+use super::matmul_output::{Ending, Kind, MlpKind};
+use super::rope::QkNorm;
 use super::{Tuning, argmax, attention_merge_cases, embedding, gather_rows, halve, matmul_cases};
-use super::{matmul_coop_cases, pack, penalties, rope, sample};
+use super::{add_norm, add_positions, finish_logits, layer_norm};
+use super::{matmul_coop_cases, pack, penalties, rope_cases, sample};
 use crate::gpu::Coop;
 use crate::kv::KvFormat;
 use crate::quant::{Format, GROUP};
@@ -43,6 +45,26 @@ pub struct CheckShape {
     pub num_kv_heads: usize,
     /// Dims of a head.
     pub head_dim: usize,
+    /// What is computed between the matrices of the MLP.
+    pub mlp: MlpKind,
+    /// Norms are of the mean and the deviation, by a kernel of their own.
+    pub layer_norm: bool,
+    /// Matmuls apply the norm of what they read.
+    pub norm_before: bool,
+    /// What is added to the residual stream goes through a norm.
+    pub norm_after: bool,
+    /// Queries and keys go through one.
+    pub qk_norm: Option<QkNorm>,
+    /// Biases of queries, keys and values; of the output; of the MLP.
+    pub biases: [bool; 3],
+    /// Rows of a table are added by position.
+    pub positions: bool,
+    /// Factor and cap of logits, where there are any.
+    pub logits: Option<(f32, Option<f32>)>,
+    /// Attention scores have this cap.
+    pub score_cap: Option<f32>,
+    /// Tokens of some layers see a window of keys.
+    pub windowed: bool,
     /// Logits of a row.
     pub vocab: usize,
     /// The cache of a layer is in several pieces.
@@ -55,8 +77,19 @@ impl CheckShape {
     /// Everything in words: what the result of the cases depends on, beside the adapter.
     pub fn describe(&self) -> String {
         let coop = self.coop.map_or(0, |coop| coop.size);
+        let beside = (self.layer_norm, self.norm_before, self.norm_after);
+        let mut attention = format!(
+            " mlp={:?} norms={beside:?} qk={:?} biases={:?} positions={} logits={:?}",
+            self.mlp, self.qk_norm, self.biases, self.positions, self.logits
+        );
+        if let Some(cap) = self.score_cap {
+            attention.push_str(&format!(" cap={cap}"));
+        }
+        if self.windowed {
+            attention.push_str(" windowed");
+        }
         format!(
-            "{} kv={} {} coop={coop} hidden={} intermediate={} heads={}/{}x{} vocab={} slabs={} rows={}",
+            "{} kv={} {} coop={coop} hidden={} intermediate={} heads={}/{}x{}{attention} vocab={} slabs={} rows={}",
             self.format.name,
             self.kv_format.name(),
             self.tuning.describe(),
@@ -89,18 +122,38 @@ impl CheckShape {
         (self.num_heads.min(3), kv_heads, self.head_dim)
     }
 
+    /// Queries and keys are rotated by a kernel of its own.
+    fn rotates_apart(&self) -> bool {
+        self.several_slabs || self.qk_norm.is_some()
+    }
+
     /// Rows and columns of each matrix of a layer, and of the head, with what becomes of the result.
     fn matrices(&self) -> [(Kind, usize, usize); 5] {
-        let qkv = match self.several_slabs {
-            false => Kind::Qkv(self.kv_format),
-            true => Kind::Store { norm: true },
+        let qkv = match self.rotates_apart() {
+            false => Ending::Qkv(self.kv_format),
+            true => Ending::Store,
         };
+        let added = match self.norm_after {
+            false => Ending::Residual,
+            true => Ending::Store,
+        };
+        let kind = |ending: Ending, norm: bool, bias: bool| Kind { ending, norm, bias };
+        let [qkv_bias, o_bias, mlp_bias] = self.biases;
+        let (before, mlp) = (self.norm_before, Ending::Gated(self.mlp));
         [
-            (qkv, 70, self.hidden),
-            (Kind::Residual, 36, self.num_heads * self.head_dim),
-            (Kind::Gated, 72, self.hidden),
-            (Kind::Residual, 68, self.intermediate),
-            (Kind::Store { norm: true }, 70, self.hidden),
+            (kind(qkv, before, qkv_bias), 70, self.hidden),
+            (
+                kind(added, false, o_bias),
+                36,
+                self.num_heads * self.head_dim,
+            ),
+            (kind(mlp, before, mlp_bias), 72, self.hidden),
+            (kind(added, false, mlp_bias), 68, self.intermediate),
+            (
+                kind(Ending::Store, !self.layer_norm, false),
+                70,
+                self.hidden,
+            ),
         ]
     }
 
@@ -127,7 +180,10 @@ impl CheckShape {
     fn heads(&self) -> AttentionShape {
         let kv_heads = self.num_kv_heads.min(MOST_KV_HEADS);
         let group = self.num_heads / self.num_kv_heads;
-        attention_cases::shape(group * kv_heads, kv_heads, self.head_dim)
+        AttentionShape {
+            score_cap: self.score_cap,
+            ..attention_cases::shape(group * kv_heads, kv_heads, self.head_dim)
+        }
     }
 
     fn mode(&self, coop: Option<Coop>, partial_slots: usize) -> Mode {
@@ -136,6 +192,15 @@ impl CheckShape {
             coop,
             output: Output::of(&self.heads()),
             partial_slots,
+            window: None,
+        }
+    }
+
+    /// All that a token may see of keys: windows are no other kernel, and one stands for all.
+    fn windows(&self) -> &'static [Option<usize>] {
+        match self.windowed {
+            false => &[None],
+            true => &[None, Some(75)],
         }
     }
 
@@ -157,11 +222,16 @@ impl CheckShape {
         let mut all = Vec::new();
         for (seed, sequences) in [single.as_slice(), &chunks].into_iter().enumerate() {
             for (slots, sequences) in [(0, in_place[seed]), (24, sequences)] {
-                let mode = self.mode(None, slots);
                 let (shape, pages) = (self.heads(), self.slab_pages());
                 let seed = seed as u64;
                 let (format, case) = (self.kv_format, attention_cases::case);
-                all.push(case(seed, shape, format, pages, sequences, mode));
+                for &window in self.windows() {
+                    let mode = Mode {
+                        window,
+                        ..self.mode(None, slots)
+                    };
+                    all.push(case(seed, shape, format, pages, sequences, mode));
+                }
             }
         }
         all
@@ -186,7 +256,19 @@ impl CheckShape {
         if !self.head_dim.is_multiple_of(GROUP) {
             all.push(pack::case(tuning, (3, self.num_heads * self.head_dim), 1));
         }
-        if self.several_slabs {
+        if self.norm_after {
+            all.push(add_norm::case(tuning, (3, self.hidden), 1));
+        }
+        if self.layer_norm {
+            all.push(layer_norm::case(tuning, (3, self.hidden), 1));
+        }
+        if self.positions {
+            all.push(add_positions::case((5, 40, self.hidden), 1));
+        }
+        if let Some((scale, cap)) = self.logits {
+            all.push(finish_logits::case((3, vocab), scale, cap, 1));
+        }
+        if self.rotates_apart() {
             let AttentionShape {
                 num_heads,
                 num_kv_heads,
@@ -194,7 +276,7 @@ impl CheckShape {
                 ..
             } = self.heads();
             let shape = (17, num_heads, num_kv_heads, head_dim);
-            all.push(rope::case(1, self.kv_format, shape));
+            all.push(rope_cases::case(1, self.kv_format, self.qk_norm, shape));
         }
         all.extend(gather_rows::cases());
         // the best of each row is somewhere else
@@ -213,11 +295,11 @@ impl CheckShape {
         let mut all = Vec::new();
         for (i, (kind, rows, columns)) in self.matrices().into_iter().take(4).enumerate() {
             let seed = 50 + i as u64;
-            all.push(halve::case(lanes, kind.has_norm(), (5, columns), seed));
+            all.push(halve::case(lanes, kind.norm, (5, columns), seed));
             // halves have the norm in them
-            let kind = match kind {
-                Kind::Store { .. } => Kind::Store { norm: false },
-                other => other,
+            let kind = Kind {
+                norm: false,
+                ..kind
             };
             let shape = (65, rows, columns);
             let heads = self.qkv_heads();
@@ -228,14 +310,20 @@ impl CheckShape {
                 shape,
                 heads,
                 seed,
+                None,
             ));
         }
         let slots = if self.several_slabs { 256 } else { 0 };
-        let mode = self.mode(Some(coop), slots);
         let sequences = [(0, 33), (250, 9), (511, 2)];
         let (shape, pages) = (self.heads(), self.slab_pages());
         let case = attention_cases::case;
-        all.push(case(3, shape, self.kv_format, pages, &sequences, mode));
+        for &window in self.windows() {
+            let mode = Mode {
+                window,
+                ..self.mode(Some(coop), slots)
+            };
+            all.push(case(3, shape, self.kv_format, pages, &sequences, mode));
+        }
         all
     }
 }

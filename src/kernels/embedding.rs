@@ -1,4 +1,4 @@
-//! Token ids to rows of the packed table, `hidden[t, :] = table[ids[t], :]`; and, times the weight of the
+//! Token ids to rows of the packed table, `hidden[t, :] = table[ids[t], :] * scale`; and, times the weight of the
 //! first norm, packed for the first matmul.
 
 use super::activations::Activations;
@@ -30,6 +30,8 @@ params! {
         pub first_row: u32,
         /// Rows of the shard.
         pub num_rows: u32,
+        /// Factor of every row.
+        pub scale: f32,
     }
 }
 
@@ -39,16 +41,17 @@ static RECORD: Part = wgsl!("act/record.wgsl");
 /// The kernel.
 pub static EMBEDDING: Kernel = Kernel::new::<EmbeddingParams>("embedding", PARTS);
 
-/// The CPU twin over `table: [rows, columns]` as the device sees it. Exact: nothing is added up.
-pub fn reference(table: &[f32], columns: usize, ids: &[u32]) -> Vec<f32> {
+/// The CPU twin over `table: [rows, columns]` as the device sees it. Exact: nothing is added up, and a product
+/// has one rounding.
+pub fn reference(table: &[f32], columns: usize, ids: &[u32], scale: f32) -> Vec<f32> {
     ids.iter()
         .flat_map(|&id| &table[id as usize * columns..][..columns])
-        .copied()
+        .map(|v| v * scale)
         .collect()
 }
 
-/// Rows of `hidden: [.., columns]` for the `num_tokens` ids that start at word `ids_at` of `step`, and
-/// `hidden * gamma` as records in `act`. An id beyond the table leaves its rows as they were: callers
+/// Rows of `hidden: [.., columns]`, those of the table times `scale`, for the `num_tokens` ids that start at
+/// word `ids_at` of `step`, and `hidden * gamma` as records in `act`. An id beyond the table leaves its rows as they were: callers
 /// check the user's.
 #[expect(
     clippy::too_many_arguments,
@@ -61,6 +64,7 @@ pub fn record(
     step: &Tensor,
     ids_at: usize,
     num_tokens: usize,
+    scale: f32,
     hidden: &Tensor,
     gamma: &Tensor,
     act: &Tensor,
@@ -87,6 +91,7 @@ pub fn record(
             columns: columns as u32,
             first_row: shard.first_row as u32,
             num_rows: shard.rows as u32,
+            scale,
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
         tensors.extend([
@@ -138,7 +143,8 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     for (block, (token, row)) in rows.into_iter().enumerate() {
         packed.unpack(block, &mut four);
         let values = &four[row % BLOCK_ROWS * groups * GROUP..][..columns];
-        written.push((token * columns, values.to_vec()));
+        let values = values.iter().map(|v| v * p.scale);
+        written.push((token * columns, values.collect()));
     }
     let activations = Activations::stored_by(call);
     let [_, row_words] = activations.dims(1, columns);
@@ -166,7 +172,8 @@ pub fn variants() -> Vec<Variant> {
 }
 
 /// Widths around a unit and a group, ids at both ends of the table, repeated, and out of order; a
-/// table in two shards; then a width models use. The first words of the step are not ids.
+/// table in two shards; then a width models use. The first words of the step are not ids. Every other has a
+/// factor.
 pub fn cases() -> Vec<Case> {
     let shapes = [
         // tokens, rows, columns, rows of the first shard
@@ -204,7 +211,9 @@ pub(super) fn case(
     let mut step = vec![u32::MAX; ids_at];
     step.extend((0..num_tokens).map(|_| data.below(rows) as u32));
     (step[ids_at], step[ids_at + num_tokens - 1]) = (0, rows as u32 - 1);
-    let expected = reference(&format.round_trip(&raw, columns), columns, &step[ids_at..]);
+    let scale = [1.0, 24.0f32.sqrt()][seed as usize % 2];
+    let table = format.round_trip(&raw, columns);
+    let expected = reference(&table, columns, &step[ids_at..], scale);
 
     let gamma = data.normal(columns);
     let (normed, squares) = normed(&expected, &gamma);
@@ -278,6 +287,7 @@ pub(super) fn case(
             t.get("step"),
             ids_at,
             num_tokens,
+            scale,
             t.get("hidden"),
             t.get("gamma"),
             t.get("act_out"),

@@ -1,5 +1,5 @@
-//! Matrix times activations, weights packed: `out[t, r] = factor[t] * sum_k w[r, k] * x[t, k]`, then
-//! stored, rotated into the cache, gated, or added to the residual stream; where another matmul
+//! Matrix times activations, weights packed: `out[t, r] = factor[t] * sum_k w[r, k] * x[t, k] + bias[r]`,
+//! then stored, rotated into the cache, gated, or added to the residual stream; where another matmul
 //! follows, packed for it on the spot.
 //!
 //! One text for one token and for many: the number of tokens picks how many an invocation holds,
@@ -7,7 +7,7 @@
 
 use super::activations::Activations;
 use super::case::Case;
-use super::matmul_output::{Kind, Out};
+use super::matmul_output::{Kind, Out, Values};
 use super::twin::{self, Effort, Piece};
 use super::{Tuning, matmul_cases};
 use crate::error::Result;
@@ -43,6 +43,8 @@ params! {
         pub num_kv_heads: u32,
         /// Dims of a head.
         pub head_dim: u32,
+        /// Factor of what is added to the residual stream.
+        pub scale: f32,
     }
 }
 
@@ -84,7 +86,12 @@ pub fn reference(w: &[f32], x: &[f32], columns: usize) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// `out` from the first `num_tokens` rows of `x`, records of `w.columns` columns.
+/// `out` from the first `num_tokens` rows of `x`, records of `w.columns` columns. `bias`, `[w.rows]`, is added
+/// after the norm's factor; `w.rows` is then a multiple of 4.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what comes before the product, the product, and what comes after"
+)]
 pub fn record(
     rec: &mut Recorder,
     tuning: &Tuning,
@@ -92,10 +99,10 @@ pub fn record(
     x: &Tensor,
     num_tokens: usize,
     norm: Option<Norm>,
+    bias: Option<&Tensor>,
     out: Out,
 ) {
-    let kind = Kind::of(&out, norm);
-    assert_eq!(kind.has_norm(), norm.is_some(), "a norm before {kind:?}");
+    let kind = Kind::of(&out, norm, bias);
     let num_groups = w.columns.div_ceil(GROUP);
     let [x_rows, x_words] = x.dims();
     assert_eq!(
@@ -104,21 +111,22 @@ pub fn record(
         "words of x"
     );
     assert!(num_tokens <= x_rows, "{num_tokens} tokens of {x_rows}");
-    let base = describe(&out, w, num_tokens, tuning.activations, norm);
+    let base = describe(&out, w, num_tokens, tuning.activations, norm, bias);
     let (tile_tokens, variant) = variant(tuning, w.format, num_tokens, kind);
     let units = (tuning.workgroup / tuning.lanes) as usize;
     let tile = [tile_tokens, units * BLOCK_ROWS * kind.blocks()];
-    dispatch(rec, &variant, w, x, &out, base, tile);
+    let tensors = [("x", x)].into_iter().chain(out.tensors());
+    let tensors: Vec<_> = tensors.chain(bias.map(|b| ("bias", b))).collect();
+    dispatch(rec, &variant, w, &tensors, base, tile);
 }
 
-/// Records a dispatch for each shard of `w`, by workgroups that have `tile` tokens and rows. `base` is what
-/// [`describe`] tells.
+/// Records a dispatch for each shard of `w`, by workgroups that have `tile` tokens and rows. `others` are the
+/// tensors after its weights, and `base` is what [`describe`] tells.
 pub(super) fn dispatch(
     rec: &mut Recorder,
     variant: &Variant,
     w: &Weights,
-    x: &Tensor,
-    out: &Out,
+    others: &[(&str, &Tensor)],
     base: MatmulParams,
     [tile_tokens, tile_rows]: [usize; 2],
 ) {
@@ -130,8 +138,7 @@ pub(super) fn dispatch(
             ..base
         };
         let mut tensors: Vec<(&str, &Tensor)> = shard.bindings().collect();
-        tensors.push(("x", x));
-        tensors.extend(out.tensors());
+        tensors.extend(others);
         let groups_z = base.num_tokens.div_ceil(tile_tokens as u32);
         rec.dispatch(variant, &tensors, params, [groups_x, groups_y, groups_z]);
     }
@@ -144,13 +151,19 @@ pub(super) fn describe(
     num_tokens: usize,
     activations: Activations,
     norm: Option<Norm>,
+    bias: Option<&Tensor>,
 ) -> MatmulParams {
+    if let Some(bias) = bias {
+        assert_eq!(bias.shape(), [w.rows], "bias");
+        assert!(w.rows.is_multiple_of(BLOCK_ROWS), "{} rows", w.rows);
+    }
+    let kind = Kind::of(out, norm, bias);
     let base = MatmulParams {
         num_tokens: num_tokens as u32,
         num_rows: 0,
         num_groups: w.columns.div_ceil(GROUP) as u32,
         first_row: 0,
-        out_columns: Kind::of(out, norm).width(w.rows) as u32,
+        out_columns: kind.width(w.rows) as u32,
         eps: norm.map_or(0.0, |n| n.eps),
         norm_columns: w.columns as f32,
         slots_at: 0,
@@ -158,6 +171,7 @@ pub(super) fn describe(
         num_heads: 0,
         num_kv_heads: 0,
         head_dim: 0,
+        scale: 1.0,
     };
     let holds = |name: &str, tensor: &Tensor, width: usize| {
         let [rows, columns] = tensor.dims();
@@ -189,15 +203,23 @@ pub(super) fn describe(
                 ..base
             };
         }
-        Out::Gated { act } => {
-            assert!(w.rows.is_multiple_of(2 * BLOCK_ROWS), "{} rows", w.rows);
-            holds("act", act, activations.dims(1, w.rows / 2)[1]);
+        Out::Gated { act, .. } => {
+            let unit = kind.blocks() * BLOCK_ROWS;
+            assert!(w.rows.is_multiple_of(unit), "{} rows", w.rows);
+            let width = kind.width(w.rows);
+            holds("act", act, activations.dims(1, width)[1]);
         }
-        Out::Residual { hidden, gamma, act } => {
+        Out::Residual {
+            hidden,
+            gamma,
+            act,
+            scale,
+        } => {
             assert!(w.rows.is_multiple_of(BLOCK_ROWS), "{} rows", w.rows);
             holds("hidden", hidden, w.rows);
             holds("act", act, activations.dims(1, w.rows)[1]);
             assert_eq!(gamma.shape(), [w.rows], "gamma");
+            return MatmulParams { scale, ..base };
         }
     }
     base
@@ -222,14 +244,18 @@ fn variant(
     for part in shared_parts(tuning) {
         variant = variant.part(part);
     }
-    static PLAIN: Part = wgsl!("matmul/value_plain.wgsl");
-    static SWIGLU: Part = wgsl!("matmul/value_swiglu.wgsl");
-    variant = variant.part(tokens).part(match kind.has_norm() {
+    static VALUES: Values = Values {
+        plain: wgsl!("matmul/value_plain.wgsl"),
+        swiglu: wgsl!("matmul/value_swiglu.wgsl"),
+        geglu: wgsl!("matmul/value_geglu.wgsl"),
+        gelu: wgsl!("matmul/value_gelu.wgsl"),
+    };
+    variant = variant.part(tokens).part(match kind.norm {
         false => &NORM_NONE,
         true if tuning.shares() => &NORM_SHARE,
         true => &NORM_RMS,
     });
-    variant = kind.ending(variant, [&PLAIN, &SWIGLU], tuning.activations);
+    variant = kind.ending(variant, &VALUES, tuning.activations);
     if kind.writes_records() {
         variant = tuning.team(variant, tuning.workgroup / tuning.lanes);
     }
@@ -270,16 +296,23 @@ pub fn twin(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece>> {
     twin::matmul::canonical(call, effort)
 }
 
-/// Every format, tile, ending and way to join lanes.
+/// Every format, tile and way to join lanes, with every ending that is common; with the others, whose texts
+/// have nothing to do with the tile, in one tile each, and in that of their cases in shards.
 pub fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
     for format in FORMATS {
         for tuning in Tuning::all_for(format) {
             for (tile, _) in &TOKENS {
-                for kind in Kind::ALL {
-                    all.push(variant(&tuning, format, *tile, kind).1);
-                }
+                all.extend(Kind::COMMON.map(|kind| variant(&tuning, format, *tile, kind).1));
             }
+        }
+        for rare in matmul_cases::rare(format) {
+            let (tile, _) = TOKENS[rare.tile];
+            all.push(variant(&rare.tuning, format, tile, rare.kind).1);
+        }
+        for tuning in matmul_cases::in_shards(format) {
+            let tokens = matmul_cases::IN_SHARDS.0;
+            all.extend(Kind::RARE.map(|kind| variant(&tuning, format, tokens, kind).1));
         }
     }
     all

@@ -4,12 +4,12 @@ use super::activations::Activations;
 use super::case::{Case, CaseTensor, Data};
 use super::matmul::{MATMUL, Norm, reference};
 use super::matmul_endings::{Call, Heads, ending};
-use super::matmul_output::Kind;
+use super::matmul_output::{Ending, Kind, MlpKind};
 use super::tuning::Tuning;
 use super::twin::endings::Order;
 use crate::kv::KvFormat;
 use crate::quant::weights::SHARD_ROWS;
-use crate::quant::{FORMATS, Format, GROUP};
+use crate::quant::{BLOCK_ROWS, FORMATS, Format, GROUP};
 
 pub(super) const EPS: f32 = 1e-5;
 /// Heads of a case of queries, keys and values: the last number is dims of a head.
@@ -48,17 +48,17 @@ const SHAPES: [[(usize, usize, usize); 5]; 4] = [
 ];
 
 /// Tokens, rows and columns of a matrix in two shards, the first of which ends in the middle of a workgroup.
-const IN_SHARDS: (usize, usize, usize) = (3, 136, 100);
+pub(super) const IN_SHARDS: (usize, usize, usize) = (3, 136, 100);
 
 /// Every format, way to pass activations, way to share and join rows, and ending. Tiles take turns,
-/// since a variant costs a compilation and a shape almost nothing. Then every ending in shards, by workgroups
-/// of several teams.
+/// since a variant costs a compilation and a shape almost nothing; so do endings that are rare. Then every
+/// ending in shards, by workgroups of several teams.
 pub fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     let mut turn = 0;
     for format in FORMATS {
         for tuning in Tuning::all_for(format) {
-            for kind in Kind::ALL {
+            for kind in Kind::COMMON {
                 for shape in SHAPES[turn % SHAPES.len()] {
                     all.push(case(format, tuning, kind, shape, all.len() as u64));
                 }
@@ -66,13 +66,14 @@ pub fn cases() -> Vec<Case> {
             }
             turn += 1; // so that an ending meets another tile in the next tuning
         }
-        for activations in Activations::ALL {
-            let tuning = Tuning {
-                activations,
-                workgroup: 256,
-                ..Tuning::plain(8)
-            };
-            for kind in Kind::ALL.into_iter().filter(|_| tuning.reads(format)) {
+        for rare in rare(format).filter(|rare| rare.has_cases) {
+            for shape in SHAPES[rare.tile] {
+                let seed = all.len() as u64;
+                all.push(case(format, rare.tuning, rare.kind, shape, seed));
+            }
+        }
+        for tuning in in_shards(format) {
+            for kind in Kind::COMMON.into_iter().chain(Kind::RARE) {
                 let heads = heads_of(IN_SHARDS.1, 1);
                 let (seed, cut) = (all.len() as u64, Some(SHARD_ROWS));
                 all.push(case_of(format, tuning, kind, IN_SHARDS, heads, seed, cut));
@@ -82,16 +83,49 @@ pub fn cases() -> Vec<Case> {
     all
 }
 
+/// Tunings of the cases in shards.
+pub(super) fn in_shards(format: &'static Format) -> impl Iterator<Item = Tuning> {
+    let tunings = Activations::ALL.map(|activations| Tuning {
+        activations,
+        workgroup: 256,
+        ..Tuning::plain(8)
+    });
+    tunings.into_iter().filter(|tuning| tuning.reads(format))
+}
+
+/// An ending that is rare, with a tuning.
+pub(super) struct Rare {
+    pub tuning: Tuning,
+    pub kind: Kind,
+    /// Which of the tiles.
+    pub tile: usize,
+    pub has_cases: bool,
+}
+
+/// Every tuning with every ending that is rare; tiles take turns. Every fourth has cases, in each of the tiles.
+pub(super) fn rare(format: &'static Format) -> impl Iterator<Item = Rare> {
+    let tunings = Tuning::all_for(format).into_iter().enumerate();
+    tunings.flat_map(|(i, tuning)| {
+        let kinds = Kind::RARE.into_iter().enumerate();
+        kinds.map(move |(j, kind)| Rare {
+            tuning,
+            kind,
+            tile: (i + j) / 4 % SHAPES.len(),
+            has_cases: (i + j).is_multiple_of(4),
+        })
+    })
+}
+
 /// The matrices of a small chat model, for one token and for a chunk of a prompt; and one that fills
 /// no cache.
 pub fn timings() -> Vec<Case> {
     let shapes = [
-        (960, 576, Kind::Qkv(KvFormat::F16)),
-        (576, 576, Kind::Residual),
-        (3072, 576, Kind::Gated),
-        (576, 1536, Kind::Residual),
-        (49152, 576, Kind::Store { norm: true }),
-        (8192, 4096, Kind::Store { norm: false }),
+        (960, 576, Ending::Qkv(KvFormat::F16).normed()),
+        (576, 576, Ending::Residual.alone()),
+        (3072, 576, Ending::Gated(MlpKind::SwiGlu).normed()),
+        (576, 1536, Ending::Residual.alone()),
+        (49152, 576, Ending::Store.normed()),
+        (8192, 4096, Ending::Store.alone()),
     ];
     let mut all = Vec::new();
     for format in FORMATS {
@@ -155,7 +189,7 @@ pub(super) fn case_of(
     let order = Order {
         activations: tuning.activations,
         lanes: tuning.lanes as usize,
-        norm: kind.has_norm().then_some(Norm { eps: EPS }),
+        norm: kind.norm.then_some(Norm { eps: EPS }),
     };
     let out = order.scaled(&sums, &squares, [rows, columns]);
 
@@ -202,10 +236,9 @@ pub(super) fn heads_of(rows: usize, seed: u64) -> Heads {
 
 /// About `rows` rows that suit an ending.
 pub(super) fn rows_of(kind: Kind, rows: usize, heads: Heads) -> usize {
-    match kind {
-        Kind::Store { .. } => rows,
-        Kind::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
-        Kind::Gated => rows.next_multiple_of(8),
-        Kind::Residual => rows.next_multiple_of(4),
+    match kind.ending {
+        Ending::Store if !kind.bias => rows,
+        Ending::Qkv(_) => (heads.0 + 2 * heads.1) * heads.2,
+        _ => rows.next_multiple_of(kind.blocks() * BLOCK_ROWS),
     }
 }

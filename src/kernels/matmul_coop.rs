@@ -1,5 +1,5 @@
 //! Matrix times activations by cooperative matrices: `out[t, r] = factor[t] * sum_k f16(w[r, k]) *
-//! x[t, k]` with f16 operands and f32 sums, for steps of many tokens in the fast mode.
+//! x[t, k] + bias[r]` with f16 operands and f32 sums, for steps of many tokens in the fast mode.
 //!
 //! It leaves the numerics rule: the order inside of a group is the hardware's, and short steps go
 //! another way. What the endings do is what [`matmul`](super::matmul)'s do.
@@ -8,7 +8,7 @@ use super::activations::Activations;
 use super::case::Case;
 use super::matmul::{MatmulParams, describe, dispatch};
 use super::matmul_coop_cases;
-use super::matmul_output::{Kind, Out};
+use super::matmul_output::{Ending, Kind, MlpKind, Out, Values};
 use super::twin::{self, Effort, Piece};
 use crate::error::Result;
 use crate::gpu::{Call, Coop, Kernel, Part, Recorder, Tensor, Variant};
@@ -39,13 +39,14 @@ pub(super) fn configurations() -> impl Iterator<Item = Coop> {
 }
 
 /// `out` from the first `num_tokens` rows of `halves`, which [`halve`] made of records of `w.columns`
-/// columns.
+/// columns. `bias` as for [`matmul`](super::matmul::record).
 pub fn record(
     rec: &mut Recorder,
     coop: Coop,
     w: &Weights,
     halves: &Tensor,
     num_tokens: usize,
+    bias: Option<&Tensor>,
     out: Out,
 ) {
     let needed = halve::dims(num_tokens, w.columns);
@@ -54,17 +55,23 @@ pub fn record(
         needed[0] * needed[1] <= rows * words,
         "{needed:?} words of {rows} x {words}"
     );
-    let kind = Kind::of(&out, None);
-    let base = describe(&out, w, num_tokens, Activations::F32, None);
+    let kind = Kind::of(&out, None, bias);
+    let base = describe(&out, w, num_tokens, Activations::F32, None, bias);
     let variant = variant(coop, w.format, kind);
-    dispatch(rec, &variant, w, halves, &out, base, [TILE; 2]);
+    let tensors = [("x", halves)].into_iter().chain(out.tensors());
+    let tensors: Vec<_> = tensors.chain(bias.map(|b| ("bias", b))).collect();
+    dispatch(rec, &variant, w, &tensors, base, [TILE; 2]);
 }
 
 fn variant(coop: Coop, format: &'static Format, kind: Kind) -> Variant {
     static SIZE_8: Part = wgsl!("matmul/coop_8.wgsl");
     static SIZE_16: Part = wgsl!("matmul/coop_16.wgsl");
-    static PLAIN: Part = wgsl!("matmul/coop_plain.wgsl");
-    static SWIGLU: Part = wgsl!("matmul/coop_swiglu.wgsl");
+    static VALUES: Values = Values {
+        plain: wgsl!("matmul/coop_plain.wgsl"),
+        swiglu: wgsl!("matmul/coop_swiglu.wgsl"),
+        geglu: wgsl!("matmul/coop_geglu.wgsl"),
+        gelu: wgsl!("matmul/coop_gelu.wgsl"),
+    };
     static TEAM: Part = wgsl!("lib/team_shared.wgsl");
     let workgroup = BANDS * coop.subgroup;
     // rows of a tile lie apart where there is room for it, so that they begin in other banks
@@ -72,7 +79,7 @@ fn variant(coop: Coop, format: &'static Format, kind: Kind) -> Variant {
     let variant = Variant::new(&MATMUL_COOP)
         .part(format.half_part)
         .part(if coop.size == 8 { &SIZE_8 } else { &SIZE_16 });
-    let mut variant = kind.ending(variant, [&PLAIN, &SWIGLU], Activations::F32);
+    let mut variant = kind.ending(variant, &VALUES, Activations::F32);
     if kind.writes_records() {
         variant = variant.part(&TEAM).set("TEAM_SLOTS", workgroup);
     }
@@ -83,12 +90,18 @@ fn variant(coop: Coop, format: &'static Format, kind: Kind) -> Variant {
 }
 
 /// What a variant is chosen by: the factor of a norm is in the rows already.
-pub(super) const KINDS: [Kind; 5] = [
-    Kind::Store { norm: false },
-    Kind::Qkv(KvFormat::F16),
-    Kind::Qkv(KvFormat::F32),
-    Kind::Gated,
-    Kind::Residual,
+pub(super) const KINDS: [Kind; 11] = [
+    Ending::Store.alone(),
+    Ending::Qkv(KvFormat::F16).alone(),
+    Ending::Qkv(KvFormat::F32).alone(),
+    Ending::Gated(MlpKind::SwiGlu).alone(),
+    Ending::Residual.alone(),
+    Ending::Store.alone().biased(),
+    Ending::Qkv(KvFormat::F16).alone().biased(),
+    Ending::Qkv(KvFormat::F32).alone().biased(),
+    Ending::Gated(MlpKind::GeGlu).alone(),
+    Ending::Gated(MlpKind::Gelu).alone().biased(),
+    Ending::Residual.alone().biased(),
 ];
 
 /// What a dispatch writes.

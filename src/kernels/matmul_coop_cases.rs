@@ -11,6 +11,7 @@ use super::matmul_output::Kind;
 use super::tuning::Tuning;
 use super::twin::endings::scaled_coop;
 use crate::gpu::Coop;
+use crate::quant::weights::SHARD_ROWS;
 use crate::quant::{FORMATS, Format};
 
 /// Tokens, rows and columns: less than a tile, several tiles, and ends in the middle of all three.
@@ -46,10 +47,14 @@ fn case(
     shape: (usize, usize, usize),
     seed: u64,
 ) -> Case {
-    case_of(format, coop, kind, shape, heads_of(shape.1, seed), seed)
+    // where biases are added, shards that do not begin with the first
+    let cut = (kind.bias && shape.1 > SHARD_ROWS).then_some(SHARD_ROWS);
+    let heads = heads_of(shape.1, seed);
+    case_of(format, coop, kind, shape, heads, seed, cut)
 }
 
-/// Of about so many rows, but for queries, keys and values, which have those of `heads`.
+/// Of about so many rows, but for queries, keys and values, which have those of `heads`; in two shards where
+/// `cut` tells the rows of the first.
 pub(super) fn case_of(
     format: &'static Format,
     coop: Coop,
@@ -57,6 +62,7 @@ pub(super) fn case_of(
     (num_tokens, rows, columns): (usize, usize, usize),
     heads: Heads,
     seed: u64,
+    cut: Option<usize>,
 ) -> Case {
     let rows = rows_of(kind, rows, heads);
     let mut data = Data::new(seed);
@@ -72,8 +78,11 @@ pub(super) fn case_of(
     let out = scaled_coop(&sums, &seen, &factors, [rows, columns], rounded);
 
     let name = format!(
-        "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}",
-        format.name, coop.size, coop.subgroup
+        "{} {num_tokens}x{rows}x{columns} {kind:?} size={} subgroup={}{}",
+        format.name,
+        coop.size,
+        coop.subgroup,
+        if cut.is_some() { " in shards" } else { "" }
     );
     let (quants, scales) = format.matrix_bytes(rows, columns);
     let case = Case::new(&MATMUL_COOP, name)
@@ -96,7 +105,7 @@ pub(super) fn case_of(
         num_tokens,
         rows,
         columns,
-        cut: None,
+        cut,
     };
     ending(case, call, heads, out, &mut data)
 }

@@ -4,11 +4,12 @@ use super::case::{Case, CaseTensor, Data, Tensors};
 use super::matmul::{Norm, record};
 use super::matmul_cases::EPS;
 use super::matmul_coop;
-use super::matmul_output::{Kind, Out};
+use super::matmul_output::{Ending, Kind, MlpKind, Out};
 use super::pack::records;
-use super::rope::{RopeRows, pages_tensor, some_angles, some_slots};
+use super::rope::RopeRows;
+use super::rope_cases::{pages_tensor, some_angles, some_slots};
 use super::tuning::Tuning;
-use super::twin::endings::{Residual, gated, residual, turned};
+use super::twin::endings::{Residual, biased, mlp, residual, turned};
 use crate::gpu::{Coop, DType, Recorder, Tensor};
 use crate::kv::{KvFormat, KvSlab, PAGE_SIZE};
 use crate::quant::{Format, Shard, Weights};
@@ -61,37 +62,35 @@ impl Call {
     }
 
     fn record(&self, rec: &mut Recorder, t: &Tensors, out: Out) {
-        let w = self.weights(t);
+        let (w, x, bias) = (self.weights(t), t.get("x"), t.find("bias"));
         if let Some(coop) = self.coop {
-            matmul_coop::record(rec, coop, &w, t.get("x"), self.num_tokens, out);
+            matmul_coop::record(rec, coop, &w, x, self.num_tokens, bias, out);
             return;
         }
-        let norm = self.kind.has_norm().then_some(Norm { eps: EPS });
-        record(
-            rec,
-            &self.tuning,
-            &w,
-            t.get("x"),
-            self.num_tokens,
-            norm,
-            out,
-        );
+        let norm = self.kind.norm.then_some(Norm { eps: EPS });
+        let tuning = &self.tuning;
+        record(rec, tuning, &w, x, self.num_tokens, norm, bias, out);
     }
 }
 
 /// `case` with the tensors of its ending, which must hold what becomes of `out`.
 pub(super) fn ending(
-    case: Case,
+    mut case: Case,
     call: Call,
     heads: Heads,
-    out: Vec<(f64, f64)>,
+    mut out: Vec<(f64, f64)>,
     data: &mut Data,
 ) -> Case {
-    match call.kind {
-        Kind::Store { .. } => store(case, call, out),
-        Kind::Qkv(kv) => qkv(case, call, kv, heads, &out, data),
-        Kind::Gated => packed(case, call, &out),
-        Kind::Residual => added(case, call, &out, data),
+    if call.kind.bias {
+        let bias = data.normal(call.rows);
+        out = biased(out, &bias);
+        case = case.tensor(CaseTensor::f32("bias", &[call.rows], &bias));
+    }
+    match call.kind.ending {
+        Ending::Store => store(case, call, out),
+        Ending::Qkv(kv) => qkv(case, call, kv, heads, &out, data),
+        Ending::Gated(kind) => packed(case, call, kind, &out),
+        Ending::Residual => added(case, call, &out, data),
     }
 }
 
@@ -106,13 +105,15 @@ fn added(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
     let Call {
         num_tokens, rows, ..
     } = call;
+    // no model has both; here one case shows both
+    let scale = if call.kind.bias { 0.22 } else { 1.0 };
     let before = data.normal(num_tokens * rows);
     let gamma = data.normal(rows);
     let Residual {
         hidden,
         normed,
         squares,
-    } = residual(out, &before, &gamma);
+    } = residual(out, scale, &before, &gamma);
     let (values, bounds) = hidden.into_iter().unzip();
     let act = call.tuning.activations;
     case.tensor(
@@ -133,24 +134,25 @@ fn added(case: Case, call: Call, out: &[(f64, f64)], data: &mut Data) -> Case {
             hidden: t.get("hidden"),
             gamma: t.get("gamma"),
             act: t.get("act_out"),
+            scale,
         };
         call.record(rec, t, out);
     })
 }
 
-fn packed(case: Case, call: Call, out: &[(f64, f64)]) -> Case {
+fn packed(case: Case, call: Call, kind: MlpKind, out: &[(f64, f64)]) -> Case {
     let act = call.tuning.activations;
     case.tensor(records(
         "act_out",
         act,
         call.num_tokens,
-        call.rows / 2,
-        gated(out),
+        call.kind.width(call.rows),
+        mlp(kind, out),
         None,
     ))
     .record(move |rec, t| {
         let act = t.get("act_out");
-        call.record(rec, t, Out::Gated { act });
+        call.record(rec, t, Out::Gated { act, kind });
     })
 }
 

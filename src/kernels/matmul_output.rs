@@ -7,11 +7,54 @@ use super::rope::RopeRows;
 use crate::gpu::{Part, Tensor, Variant};
 use crate::kv::{KvFormat, KvSlab};
 use crate::wgsl;
+use std::f64::consts::PI;
+use std::fmt;
 
 static STORE: Part = wgsl!("matmul/out_store.wgsl");
 static QKV: Part = wgsl!("matmul/out_qkv.wgsl");
 static ACT: Part = wgsl!("matmul/out_act.wgsl");
 static RESIDUAL: Part = wgsl!("matmul/out_residual.wgsl");
+static BIAS: Part = wgsl!("matmul/bias.wgsl");
+static BIAS_NONE: Part = wgsl!("matmul/bias_none.wgsl");
+static GELU: Part = wgsl!("lib/gelu.wgsl");
+
+/// What is computed between the matrices of the MLP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MlpKind {
+    /// `silu(gate) * up` (Shazeer, 2020).
+    #[default]
+    SwiGlu,
+    /// `gelu(gate) * up`, by the tanh formula.
+    GeGlu,
+    /// `gelu(up)` by the tanh formula (Hendrycks and Gimpel, 2016): there is no gate.
+    Gelu,
+}
+
+impl MlpKind {
+    /// Whether the first matrix has rows of a gate, as many as of up.
+    pub fn is_gated(self) -> bool {
+        self != MlpKind::Gelu
+    }
+
+    /// Blocks of rows of the first matrix that one block of results is made of: gate and up, or up alone.
+    pub fn blocks(self) -> usize {
+        if self.is_gated() { 2 } else { 1 }
+    }
+
+    /// What becomes of the gate, or of up where there is none.
+    pub fn activated(self, x: f64) -> f64 {
+        match self {
+            MlpKind::SwiGlu => x / (1.0 + (-x).exp()),
+            MlpKind::GeGlu | MlpKind::Gelu => x / (1.0 + (-gelu_exponent(x)).exp()),
+        }
+    }
+}
+
+/// `gelu(x) = x / (1 + exp(-z))`, and this is z: `2 sqrt(2 / pi) (x + 0.044715 x^3)`. As with a tanh, but
+/// nothing is cancelled.
+pub(super) fn gelu_exponent(x: f64) -> f64 {
+    2.0 * (2.0 / PI).sqrt() * (x + 0.044715 * x * x * x)
+}
 
 /// What becomes of the result.
 #[derive(Clone, Copy)]
@@ -32,12 +75,15 @@ pub enum Out<'a> {
         /// Where slots and angles are.
         rows: RopeRows,
     },
-    /// `silu(gate) * up`, as activations: blocks of 4 rows alternate between gate and up.
+    /// What is computed between the matrices of the MLP, as activations. Where there is a gate, blocks of 4
+    /// rows alternate between gate and up.
     Gated {
-        /// Records of `rows / 2` columns.
+        /// Records of `rows / 2` columns, or of `rows` where there is no gate.
         act: &'a Tensor,
+        /// What is computed.
+        kind: MlpKind,
     },
-    /// `hidden += out`, and `hidden * gamma` as activations.
+    /// `hidden += scale * out`, and `hidden * gamma` as activations.
     Residual {
         /// `[.., rows]` f32
         hidden: &'a Tensor,
@@ -45,6 +91,8 @@ pub enum Out<'a> {
         gamma: &'a Tensor,
         /// Records of `rows` columns.
         act: &'a Tensor,
+        /// 1 in most models.
+        scale: f32,
     },
 }
 
@@ -61,58 +109,117 @@ impl Out<'_> {
                 ("k", &slab.k),
                 ("v", &slab.v),
             ],
-            Out::Gated { act } => vec![("act_out", act)],
-            Out::Residual { hidden, gamma, act } => {
-                vec![("hidden", hidden), ("act_out", act), ("gamma", gamma)]
-            }
+            Out::Gated { act, .. } => vec![("act_out", act)],
+            Out::Residual {
+                hidden, gamma, act, ..
+            } => vec![("hidden", hidden), ("act_out", act), ("gamma", gamma)],
         }
     }
 }
 
-/// What a variant is chosen by, beside tuning and format.
+/// Where results go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Store { norm: bool },
+pub(super) enum Ending {
+    Store,
     Qkv(KvFormat),
-    Gated,
+    Gated(MlpKind),
     Residual,
 }
 
-impl Kind {
-    pub(super) const ALL: [Kind; 6] = [
-        Kind::Store { norm: true },
-        Kind::Store { norm: false },
-        Kind::Qkv(KvFormat::F16),
-        Kind::Qkv(KvFormat::F32),
-        Kind::Gated,
-        Kind::Residual,
-    ];
+/// What a variant is chosen by, beside tuning and format.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub ending: Ending,
+    /// A norm comes before it, in the same kernel.
+    pub norm: bool,
+    /// A bias is added.
+    pub bias: bool,
+}
 
-    pub(super) fn of(out: &Out, norm: Option<Norm>) -> Kind {
-        match out {
-            Out::Store { .. } => Kind::Store {
-                norm: norm.is_some(),
-            },
-            Out::Qkv { slab, .. } => Kind::Qkv(KvFormat::of(slab.k.dtype())),
-            Out::Gated { .. } => Kind::Gated,
-            Out::Residual { .. } => Kind::Residual,
+impl Ending {
+    /// Without norm and bias.
+    pub(super) const fn alone(self) -> Kind {
+        Kind {
+            ending: self,
+            norm: false,
+            bias: false,
         }
     }
 
-    /// What becomes of the result of `variant`, and whether a norm comes before it in the same kernel.
+    /// After a norm.
+    pub(super) const fn normed(self) -> Kind {
+        Kind {
+            norm: true,
+            ..self.alone()
+        }
+    }
+}
+
+impl Kind {
+    /// With a bias.
+    pub(super) const fn biased(self) -> Kind {
+        Kind { bias: true, ..self }
+    }
+
+    /// What almost every model dispatches.
+    pub(super) const COMMON: [Kind; 6] = [
+        Ending::Store.normed(),
+        Ending::Store.alone(),
+        Ending::Qkv(KvFormat::F16).normed(),
+        Ending::Qkv(KvFormat::F32).normed(),
+        Ending::Gated(MlpKind::SwiGlu).normed(),
+        Ending::Residual.alone(),
+    ];
+
+    /// What single families dispatch beside: biases after an RMS norm or after one that the kernel before
+    /// computes, other functions in the MLP.
+    pub(super) const RARE: [Kind; 10] = [
+        Ending::Store.normed().biased(),
+        Ending::Store.alone().biased(),
+        Ending::Qkv(KvFormat::F16).normed().biased(),
+        Ending::Qkv(KvFormat::F16).alone().biased(),
+        Ending::Qkv(KvFormat::F32).normed().biased(),
+        Ending::Qkv(KvFormat::F32).alone().biased(),
+        Ending::Gated(MlpKind::SwiGlu).alone(),
+        Ending::Gated(MlpKind::GeGlu).normed(),
+        Ending::Gated(MlpKind::Gelu).alone().biased(),
+        Ending::Residual.alone().biased(),
+    ];
+
+    pub(super) fn of(out: &Out, norm: Option<Norm>, bias: Option<&Tensor>) -> Kind {
+        Kind {
+            ending: match out {
+                Out::Store { .. } => Ending::Store,
+                Out::Qkv { slab, .. } => Ending::Qkv(KvFormat::of(slab.k.dtype())),
+                Out::Gated { kind, .. } => Ending::Gated(*kind),
+                Out::Residual { .. } => Ending::Residual,
+            },
+            norm: norm.is_some(),
+            bias: bias.is_some(),
+        }
+    }
+
+    /// What `variant` of `matmul` or `matmul_coop` was chosen by.
     pub(super) fn of_variant(variant: &Variant) -> Kind {
         let has = |part: &Part| variant.chosen().any(|p| p == part);
-        let norm = [&NORM_RMS, &NORM_SHARE].into_iter().any(has);
-        if has(&STORE) {
-            Kind::Store { norm }
+        let ending = if has(&STORE) {
+            Ending::Store
         } else if has(&QKV) {
-            Kind::Qkv(KvFormat::of_variant(variant))
-        } else if has(&ACT) {
-            Kind::Gated
+            Ending::Qkv(KvFormat::of_variant(variant))
         } else if has(&RESIDUAL) {
-            Kind::Residual
+            Ending::Residual
         } else {
-            panic!("{variant} has no ending")
+            assert!(has(&ACT), "{variant} has no ending");
+            Ending::Gated(match (has(&GELU), has(&BIAS) || has(&BIAS_NONE)) {
+                (false, _) => MlpKind::SwiGlu,
+                (true, false) => MlpKind::GeGlu,
+                (true, true) => MlpKind::Gelu,
+            })
+        };
+        Kind {
+            ending,
+            norm: has(&NORM_RMS) || has(&NORM_SHARE),
+            bias: has(&BIAS),
         }
     }
 
@@ -123,36 +230,89 @@ impl Kind {
 
     /// Blocks of a unit.
     pub(super) fn blocks(self) -> usize {
-        if self == Kind::Gated { 2 } else { 1 }
-    }
-
-    pub(super) fn has_norm(self) -> bool {
-        !matches!(self, Kind::Store { norm: false } | Kind::Residual)
+        match self.ending {
+            Ending::Gated(mlp) => mlp.blocks(),
+            _ => 1,
+        }
     }
 
     pub(super) fn writes_records(self) -> bool {
-        matches!(self, Kind::Gated | Kind::Residual)
+        matches!(self.ending, Ending::Gated(_) | Ending::Residual)
     }
 
-    /// `variant` with the parts of the ending, `plain` and `swiglu` being what makes values of the sums of
-    /// one block or two. Where records are written a team has yet to be chosen.
+    /// `variant` with the parts of the ending, `values` being what makes values of sums. Where records are
+    /// written a team has yet to be chosen.
+    ///
+    /// # Panics
+    /// With a bias of a gate and up: no model has one.
     pub(super) fn ending(
         self,
         variant: Variant,
-        [plain, swiglu]: [&'static Part; 2],
+        values: &'static Values,
         activations: Activations,
     ) -> Variant {
         static ROPE: Part = wgsl!("lib/rope.wgsl");
         static RECORD: Part = wgsl!("act/record.wgsl");
-        let variant = match self {
-            Kind::Store { .. } => variant.part(plain).part(&STORE),
-            Kind::Qkv(kv) => variant.part(plain).part(&QKV).part(&ROPE).part(kv.part()),
-            Kind::Gated => variant.part(swiglu).part(&ACT),
-            Kind::Residual => variant.part(plain).part(&RESIDUAL),
+        let variant = match self.ending {
+            Ending::Store => variant.part(&values.plain).part(&STORE),
+            Ending::Qkv(kv) => variant
+                .part(&values.plain)
+                .part(&QKV)
+                .part(&ROPE)
+                .part(kv.part()),
+            Ending::Gated(MlpKind::SwiGlu) => variant.part(&values.swiglu).part(&ACT),
+            Ending::Gated(MlpKind::GeGlu) => variant.part(&values.geglu).part(&GELU).part(&ACT),
+            Ending::Gated(MlpKind::Gelu) => variant.part(&values.gelu).part(&GELU).part(&ACT),
+            Ending::Residual => variant.part(&values.plain).part(&RESIDUAL),
+        };
+        let variant = match self.blocks() {
+            1 => variant.part(if self.bias { &BIAS } else { &BIAS_NONE }),
+            _ => {
+                assert!(!self.bias, "a bias of {self:?}");
+                variant
+            }
         };
         match self.writes_records() {
             true => variant.part(activations.store_part()).part(&RECORD),
             false => variant,
         }
+    }
+}
+
+/// In the names of cases.
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.ending)?;
+        f.write_str(if self.norm { " normed" } else { "" })?;
+        f.write_str(if self.bias { " biased" } else { "" })
+    }
+}
+
+/// The parts of a kernel that make values of sums.
+pub(super) struct Values {
+    /// Of one block.
+    pub plain: Part,
+    /// [`MlpKind::SwiGlu`] of two.
+    pub swiglu: Part,
+    /// [`MlpKind::GeGlu`] of two.
+    pub geglu: Part,
+    /// [`MlpKind::Gelu`] of one.
+    pub gelu: Part,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gelu_is_that_of_the_tanh_formula() {
+        for x in [-9.0f64, -2.5, -0.75, -1e-3, 0.0, 1e-3, 0.5, 3.0, 40.0] {
+            let tanh = ((2.0 / PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh();
+            let (found, expected) = (MlpKind::GeGlu.activated(x), 0.5 * x * (1.0 + tanh));
+            assert!((found - expected).abs() <= 1e-15 * x.abs(), "{x}: {found}");
+            assert_eq!(found, MlpKind::Gelu.activated(x));
+        }
+        assert_eq!(MlpKind::Gelu.activated(-1e9), 0.0);
+        assert_eq!(MlpKind::Gelu.activated(1e9), 1e9);
     }
 }

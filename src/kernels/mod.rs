@@ -5,6 +5,8 @@
 //! reference, `record`, `twin`, `variants`, cases.
 
 pub mod activations;
+pub mod add_norm;
+pub mod add_positions;
 pub mod argmax;
 pub mod attention;
 pub mod attention_batch;
@@ -15,13 +17,17 @@ pub mod attention_merge;
 mod attention_merge_cases;
 pub mod attention_output;
 pub mod attention_plan;
+mod attention_reference;
+mod attention_window_cases;
 pub mod case;
 mod case_weights;
 pub mod check;
 pub mod embedding;
 mod expect;
+pub mod finish_logits;
 pub mod gather_rows;
 pub mod halve;
+pub mod layer_norm;
 pub mod matmul;
 mod matmul_cases;
 pub mod matmul_coop;
@@ -37,6 +43,8 @@ pub mod probe_dot4;
 pub mod probe_fma;
 pub mod probe_stream;
 pub mod rope;
+mod rope_cases;
+mod row;
 pub mod sample;
 pub mod timing;
 mod tuning;
@@ -82,13 +90,17 @@ macro_rules! entry {
 
 /// The registry.
 pub static ALL: &[Entry] = &[
+    entry!(add_norm::ADD_NORM, timings: add_norm::timings),
+    entry!(add_positions::ADD_POSITIONS),
     entry!(argmax::ARGMAX),
     entry!(attention::ATTENTION, timings: attention::timings),
     entry!(attention_coop::ATTENTION_COOP, timings: attention_coop::timings),
     entry!(attention_merge::ATTENTION_MERGE),
     entry!(embedding::EMBEDDING),
+    entry!(finish_logits::FINISH_LOGITS, timings: finish_logits::timings),
     entry!(gather_rows::GATHER_ROWS),
     entry!(halve::HALVE),
+    entry!(layer_norm::LAYER_NORM, timings: layer_norm::timings),
     entry!(matmul::MATMUL, timings: matmul::timings),
     entry!(matmul_coop::MATMUL_COOP),
     entry!(pack::PACK),
@@ -96,7 +108,7 @@ pub static ALL: &[Entry] = &[
     entry!(probe_dot4::PROBE_DOT4),
     entry!(probe_fma::PROBE_FMA),
     entry!(probe_stream::PROBE_STREAM),
-    entry!(rope::ROPE),
+    entry!(rope::ROPE, timings: rope::timings),
     entry!(sample::SAMPLE),
 ];
 

@@ -1,11 +1,15 @@
 //! Rotary position embedding (Su et al., "RoFormer", 2021) of dims `(2 i, 2 i + 1)`, and the way of K
-//! and V into their pages: for caches in several slabs. Where there is one, the matmul of queries,
-//! keys and values does this itself.
+//! and V into their pages: for caches in several slabs, and for queries and keys that are normalised
+//! first (Henry et al., "Query-Key Normalization for Transformers", 2020). Elsewhere the matmul of
+//! queries, keys and values does this itself.
 
-use super::case::{Case, CaseTensor, Data, U};
+use super::case::{Case, U};
+use super::row::{self, RECORD, ROW_64};
+use super::twin::endings::{Exact, turned};
 use super::twin::kv::Slab;
 use super::twin::matmul::{angle_pairs, f32_pieces, floats};
 use super::twin::{Effort, Piece};
+use super::{Tuning, rope_cases};
 use crate::error::Result;
 use crate::gpu::recorder::grid;
 use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
@@ -25,7 +29,7 @@ params! {
         pub head_dim: u32,
         /// Where the tokens' slots begin in the step's metadata.
         pub slots_at: u32,
-        /// Where the tokens' cosines and sines begin.
+        /// Where the tokens' cosines and sines begin; a multiple of 4.
         pub rope_at: u32,
         /// The slab's first page.
         pub first_page: u32,
@@ -33,24 +37,101 @@ params! {
         pub num_pages: u32,
         /// 1 in the dispatch that writes `q`.
         pub write_q: u32,
+        /// What a norm adds to the mean of squares.
+        pub eps: f32,
     }
 }
 
 const PARTS: &[Part] = &[wgsl!("lib/rope.wgsl"), wgsl!("rope.wgsl")];
+static NORM_NONE: Part = wgsl!("rope/norm_none.wgsl");
+static NORM_HEAD: Part = wgsl!("rope/norm_head.wgsl");
+static NORM_WHOLE: Part = wgsl!("rope/norm_whole.wgsl");
 
 /// The kernel.
 pub static ROPE: Kernel = Kernel::new::<RopeParams>("rope", PARTS);
 
+/// How queries and keys are normalised, before they are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Each head by itself; a weight for each of its dims.
+    Head,
+    /// All heads of a token together; a weight for each of all dims.
+    Whole,
+}
+
+impl QkNorm {
+    fn of_call(call: &Call<'_>) -> Option<QkNorm> {
+        if call.has_part(NORM_HEAD.name) {
+            return Some(QkNorm::Head);
+        }
+        call.has_part(NORM_WHOLE.name).then_some(QkNorm::Whole)
+    }
+
+    /// How many weights there are for `num_heads` heads.
+    pub(super) fn weights(self, num_heads: usize, head_dim: usize) -> usize {
+        match self {
+            QkNorm::Head => head_dim,
+            QkNorm::Whole => num_heads * head_dim,
+        }
+    }
+
+    /// Dims that are normalised together, and roundings that a square goes through in their sum.
+    fn span(self, num_heads: usize, head_dim: usize) -> (usize, usize) {
+        match self {
+            QkNorm::Head => (head_dim, row::steps(8, head_dim)),
+            QkNorm::Whole => (num_heads * head_dim, row::steps(WG, num_heads * head_dim)),
+        }
+    }
+}
+
+/// A norm of queries and keys, with its weights on the device.
+#[derive(Clone, Copy)]
+pub struct QkNormWeights<'a> {
+    /// What is normalised together.
+    pub kind: QkNorm,
+    /// `[head_dim]`, or `[num_heads * head_dim]`: f32, in the order of the rows of queries.
+    pub q: &'a Tensor,
+    /// `[head_dim]`, or `[num_kv_heads * head_dim]`.
+    pub k: &'a Tensor,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
+
+/// The same on the host.
+pub(super) struct QkNormValues {
+    pub kind: QkNorm,
+    pub q: Vec<f32>,
+    pub k: Vec<f32>,
+    pub eps: f32,
+}
+
 /// Invocations of a workgroup, as in the shader.
 const WG: usize = 64;
+/// Heads of a workgroup, where queries and keys are normalised.
+const HEADS: usize = 8;
 
 /// Where a step's tokens are described in its metadata: word indices.
 #[derive(Clone, Copy, Debug)]
 pub struct RopeRows {
     /// A slot (`page * 16 + offset in page`) per token.
     pub slots_at: usize,
-    /// `[token][head_dim / 2][2]`: cosine and sine as f32 bits.
+    /// `[token][head_dim / 2][2]`: cosine and sine as f32 bits; a multiple of 4.
     pub rope_at: usize,
+}
+
+/// The CPU twin of a norm in f64: `x`, heads of queries or of keys of a token, in spans of `span` dims that
+/// are normalised together, times `weight`, which repeats.
+pub fn normed(x: &[f32], span: usize, weight: &[f32], eps: f32) -> Vec<f64> {
+    let of = |x: &[f32]| -> Vec<f64> {
+        let squares: f64 = x.iter().map(|&v| f64::from(v).powi(2)).sum();
+        let factor = 1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt();
+        let weights = weight.iter().cycle();
+        let products = x.iter().zip(weights);
+        products
+            .map(|(&v, &w)| f64::from(v) * factor * f64::from(w))
+            .collect()
+    };
+    x.chunks(span).flat_map(of).collect()
 }
 
 /// The CPU twin for one head `x` in f64, with `angles` as (cosine, sine): the rotated head and for
@@ -79,8 +160,39 @@ fn copied(x: &[f32]) -> Vec<(f64, f64)> {
     x.iter().map(|&x| (f64::from(x), 1e-30)).collect()
 }
 
-/// Rotates the first `num_tokens` rows of `qkv: [.., (num_heads + 2 num_kv_heads) * head_dim]`:
-/// queries into `q: [.., num_heads * head_dim]`, keys and values into the pages of `slabs`.
+/// What is stored of a token's heads, queries, keys and values, one after another: values with bounds.
+pub(super) fn stored(
+    x: &[f32],
+    (num_heads, num_kv_heads, head_dim): (usize, usize, usize),
+    norm: Option<&QkNormValues>,
+    angles: &[(f32, f32)],
+) -> Vec<Vec<Exact>> {
+    let (q, kv) = x.split_at(num_heads * head_dim);
+    let (k, v) = kv.split_at(num_kv_heads * head_dim);
+    let rotated = |x: &[f32], weight: fn(&QkNormValues) -> &[f32]| -> Vec<Vec<Exact>> {
+        let Some(norm) = norm else {
+            return x.chunks(head_dim).map(|x| exact(x, angles)).collect();
+        };
+        let (span, steps) = norm.kind.span(x.len() / head_dim, head_dim);
+        // the root, and two products
+        let relative = row::root_error(steps) + 2.0 * U;
+        let values = normed(x, span, weight(norm), norm.eps).into_iter();
+        let values: Vec<Exact> = values.map(|v| (v, v.abs() * relative + 1e-30)).collect();
+        values.chunks(head_dim).map(|x| turned(x, angles)).collect()
+    };
+    let mut all = rotated(q, |norm| &norm.q);
+    all.extend(rotated(k, |norm| &norm.k));
+    all.extend(v.chunks(head_dim).map(copied));
+    all
+}
+
+/// Rotates the first `num_tokens` rows of `qkv: [.., (num_heads + 2 num_kv_heads) * head_dim]`, queries and
+/// keys after a norm where there is one: queries into `q: [.., num_heads * head_dim]`, keys and values into
+/// the pages of `slabs`.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "tensors and where to look in them"
+)]
 pub fn record(
     rec: &mut Recorder,
     slabs: &[KvSlab],
@@ -88,6 +200,7 @@ pub fn record(
     num_tokens: usize,
     step_meta: &Tensor,
     rows: RopeRows,
+    norm: Option<QkNormWeights>,
     q: &Tensor,
 ) {
     let [_, num_kv_heads, page_size, head_dim] = slabs[0].k.dims();
@@ -109,17 +222,34 @@ pub fn record(
         num_tokens <= qkv_rows && num_tokens <= q_rows,
         "{num_tokens} tokens of {qkv_rows} and {q_rows}"
     );
-    let invocations = num_tokens * (num_heads + 2 * num_kv_heads) * head_dim / 4;
+    assert!(rows.rope_at.is_multiple_of(4), "angles at {}", rows.rope_at);
+    let all_heads = num_heads + 2 * num_kv_heads;
+    let workgroups = match norm.map(|norm| norm.kind) {
+        None => (num_tokens * all_heads * head_dim / 4).div_ceil(WG),
+        Some(QkNorm::Head) => (num_tokens * all_heads).div_ceil(HEADS),
+        Some(QkNorm::Whole) => {
+            num_tokens * (num_heads.div_ceil(HEADS) + 2 * num_kv_heads.div_ceil(HEADS))
+        }
+    };
+    if let Some(QkNormWeights { kind, q, k, .. }) = norm {
+        let wanted = [num_heads, num_kv_heads].map(|heads| kind.weights(heads, head_dim));
+        let found = [q, k].map(|weight| weight.dims::<1>()[0]);
+        assert_eq!(found, wanted, "weights of the norms of q and k");
+    }
     for (i, slab) in slabs.iter().enumerate() {
+        let mut tensors = vec![
+            ("qkv", qkv),
+            ("step_meta", step_meta),
+            ("q", q),
+            ("k", &slab.k),
+            ("v", &slab.v),
+        ];
+        if let Some(norm) = &norm {
+            tensors.extend([("q_weight", norm.q), ("k_weight", norm.k)]);
+        }
         rec.dispatch(
-            &variant(KvFormat::of(slab.k.dtype())),
-            &[
-                ("qkv", qkv),
-                ("step_meta", step_meta),
-                ("q", q),
-                ("k", &slab.k),
-                ("v", &slab.v),
-            ],
+            &variant(KvFormat::of(slab.k.dtype()), norm.map(|norm| norm.kind)),
+            &tensors,
             RopeParams {
                 num_tokens: num_tokens as u32,
                 num_heads: num_heads as u32,
@@ -130,14 +260,22 @@ pub fn record(
                 first_page: slab.first_page,
                 num_pages: slab.num_pages as u32,
                 write_q: u32::from(i == 0),
+                eps: norm.map_or(0.0, |norm| norm.eps),
             },
-            grid(invocations.div_ceil(WG)),
+            grid(workgroups),
         );
     }
 }
 
-fn variant(format: KvFormat) -> Variant {
-    Variant::new(&ROPE).part(format.part())
+fn variant(format: KvFormat, norm: Option<QkNorm>) -> Variant {
+    let variant = Variant::new(&ROPE).part(format.part());
+    // the same way to add up on every adapter
+    let teams = |variant: Variant| Tuning::plain(8).team(variant.part(&RECORD), WG as u32);
+    match norm {
+        None => variant.part(&NORM_NONE),
+        Some(QkNorm::Head) => teams(variant.part(&NORM_HEAD)),
+        Some(QkNorm::Whole) => teams(variant.part(&NORM_WHOLE).part(&ROW_64)),
+    }
 }
 
 /// What a dispatch writes.
@@ -154,6 +292,7 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     let angles = angle_pairs(&angles);
     let all_heads = num_heads + 2 * num_kv_heads;
     let qkv = floats(&call.read_range("qkv", 0..tokens * all_heads * head_dim)?);
+    let kind = QkNorm::of_call(call);
     let slab = Slab {
         format: KvFormat::of_variant(&call.variant),
         first_page: p.first_page,
@@ -161,23 +300,36 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
         num_kv_heads,
         head_dim,
     };
+    let mut values =
+        |name: &str, count| -> Result<Vec<f32>> { Ok(floats(&call.read_range(name, 0..count)?)) };
+    let norm = match kind {
+        Some(kind) => Some(QkNormValues {
+            kind,
+            q: values("q_weight", kind.weights(num_heads, head_dim))?,
+            k: values("k_weight", kind.weights(num_kv_heads, head_dim))?,
+            eps: p.eps,
+        }),
+        None => None,
+    };
+    let heads = (num_heads, num_kv_heads, head_dim);
     let (mut q, mut k, mut v) = (Vec::new(), Vec::new(), Vec::new());
-    for (i, x) in qkv.chunks(head_dim).enumerate() {
-        let (token, head) = (i / all_heads, i % all_heads);
+    for (token, x) in qkv.chunks(all_heads * head_dim).enumerate() {
         let angles = &angles[token * head_dim / 2..][..head_dim / 2];
-        if head < num_heads {
-            if p.write_q == 1 {
-                q.push(((token * num_heads + head) * head_dim, exact(x, angles)));
+        for (head, x) in stored(x, heads, norm.as_ref(), angles)
+            .into_iter()
+            .enumerate()
+        {
+            if head < num_heads {
+                if p.write_q == 1 {
+                    q.push(((token * num_heads + head) * head_dim, x));
+                }
+                continue;
             }
-            continue;
-        }
-        let Some(at) = slab.place(slots[token], (head - num_heads) % num_kv_heads) else {
-            continue;
-        };
-        if head < num_heads + num_kv_heads {
-            k.push((at, exact(x, angles)));
-        } else {
-            v.push((at, copied(x)));
+            let Some(at) = slab.place(slots[token], (head - num_heads) % num_kv_heads) else {
+                continue;
+            };
+            let is_value = head >= num_heads + num_kv_heads;
+            if is_value { &mut v } else { &mut k }.push((at, x));
         }
     }
     let mut pieces = f32_pieces("q", q);
@@ -186,196 +338,21 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// One for each way to store K and V.
+/// One for each way to store K and V, and each norm.
 pub fn variants() -> Vec<Variant> {
-    KvFormat::ALL.into_iter().map(variant).collect()
+    let of = |norm| KvFormat::ALL.map(|format| variant(format, norm));
+    NORMS.into_iter().flat_map(of).collect()
 }
 
-/// Ragged first: one head, odd head counts, head widths that are no multiple of 8; then shapes of
-/// models. Slots are scattered over two slabs, and everything else in the pages must stay as it is.
+/// Every choice of a norm.
+pub(super) const NORMS: [Option<QkNorm>; 3] = [None, Some(QkNorm::Head), Some(QkNorm::Whole)];
+
+/// See [`rope_cases`].
 pub fn cases() -> Vec<Case> {
-    let shapes = [
-        (1, 1, 1, 32),
-        (1, 3, 1, 36),
-        (3, 2, 2, 44),
-        (17, 9, 3, 64),
-        (5, 7, 1, 80),
-        (33, 4, 2, 96),
-        (16, 8, 2, 128),
-        (2, 4, 1, 256),
-    ];
-    let mut all = Vec::new();
-    for (seed, &shape) in shapes.iter().enumerate() {
-        for format in KvFormat::ALL {
-            all.push(case(seed as u64, format, shape));
-        }
-    }
-    all
+    rope_cases::cases()
 }
 
-/// Two slabs, as first page and number of pages.
-const SLABS: [(u32, usize); 2] = [(4, 3), (7, 2)];
-
-pub(super) fn case(
-    seed: u64,
-    format: KvFormat,
-    (num_tokens, num_heads, num_kv_heads, head_dim): (usize, usize, usize, usize),
-) -> Case {
-    let mut data = Data::new(seed);
-    let width = (num_heads + 2 * num_kv_heads) * head_dim;
-    let mut qkv = data.normal(num_tokens * width);
-    let last = qkv.len() - 1;
-    qkv[last] = 1e6; // the last value's last dim: saturates in f16
-    let angles = some_angles(&mut data, num_tokens * head_dim / 2);
-    let slots = some_slots(&mut data, num_tokens);
-    let slots_at = 3;
-    let rope_at = slots_at + num_tokens + 2;
-    let mut meta = vec![u32::MAX; rope_at];
-    meta[slots_at..slots_at + num_tokens].copy_from_slice(&slots);
-    meta.extend(angles.iter().flat_map(|&(c, s)| [c.to_bits(), s.to_bits()]));
-
-    let mut q = Vec::new();
-    let mut pages = SLABS.map(|(_, n)| {
-        let size = n * num_kv_heads * PAGE_SIZE * head_dim;
-        [vec![None; size], vec![None; size]]
-    });
-    for (token, &slot) in slots.iter().enumerate() {
-        let angles = &angles[token * head_dim / 2..][..head_dim / 2];
-        for (head, x) in qkv[token * width..][..width].chunks(head_dim).enumerate() {
-            let head_out = match head >= num_heads + num_kv_heads {
-                true => copied(x),
-                false => exact(x, angles),
-            };
-            if head < num_heads {
-                q.extend(head_out);
-                continue;
-            }
-            let kv_head = (head - num_heads) % num_kv_heads;
-            for (slab, &(first, n)) in SLABS.iter().enumerate() {
-                let Some(page) = (slot / 16).checked_sub(first).filter(|&p| (p as usize) < n)
-                else {
-                    continue;
-                };
-                let row = (page as usize * num_kv_heads + kv_head) * PAGE_SIZE + slot as usize % 16;
-                let which = usize::from(head >= num_heads + num_kv_heads);
-                for (i, element) in head_out.iter().enumerate() {
-                    pages[slab][which][row * head_dim + i] = Some(*element);
-                }
-            }
-        }
-    }
-
-    let (q_values, q_bounds) = q.into_iter().unzip();
-    let names = [["k0", "v0"], ["k1", "v1"]];
-    let mut case = Case::new(
-        &ROPE,
-        format!(
-            "{num_tokens} tokens {num_heads}/{num_kv_heads}x{head_dim} {}",
-            format.name()
-        ),
-    )
-    .work(
-        3.0 * (num_tokens * width) as f64,
-        8.0 * (num_tokens * width) as f64,
-    )
-    .tensor(CaseTensor::f32("qkv", &[num_tokens, width], &qkv))
-    .tensor(CaseTensor::u32("step_meta", &[meta.len()], &meta))
-    .tensor(CaseTensor::output_f32(
-        "q",
-        &[num_tokens, num_heads * head_dim],
-        q_values,
-        q_bounds,
-    ));
-    for (slab, expected) in pages.into_iter().enumerate() {
-        for (which, expected) in expected.into_iter().enumerate() {
-            let dims = [SLABS[slab].1, num_kv_heads, PAGE_SIZE, head_dim];
-            case = case.tensor(pages_tensor(names[slab][which], format, dims, expected));
-        }
-    }
-    case.record(move |rec, t| {
-        let slabs: Vec<KvSlab> = SLABS
-            .iter()
-            .zip(names)
-            .map(|(&(first_page, num_pages), [k, v])| KvSlab {
-                first_page,
-                num_pages,
-                k: t.get(k).clone(),
-                v: t.get(v).clone(),
-            })
-            .collect();
-        let rows = RopeRows { slots_at, rope_at };
-        record(
-            rec,
-            &slabs,
-            t.get("qkv"),
-            num_tokens,
-            t.get("step_meta"),
-            rows,
-            t.get("q"),
-        );
-    })
-}
-
-/// Cosines and sines of `count` angles.
-pub(super) fn some_angles(data: &mut Data, count: usize) -> Vec<(f32, f32)> {
-    let angle = |turn: f64| (turn * std::f64::consts::TAU).sin_cos();
-    (0..count)
-        .map(|_| angle(data.unit()))
-        .map(|(sin, cos)| (cos as f32, sin as f32))
-        .collect()
-}
-
-/// Slots in the slabs' five pages, and in a page below and one above them: those are dropped. None
-/// occurs twice.
-pub(super) fn some_slots(data: &mut Data, count: usize) -> Vec<u32> {
-    let mut slots: Vec<u32> = (3 * 16..10 * 16).collect();
-    for i in (1..slots.len()).rev() {
-        slots.swap(i, data.below(i + 1));
-    }
-    slots.truncate(count);
-    slots
-}
-
-/// Pages of which some elements are expected to be written; the others must keep what they hold.
-pub(super) fn pages_tensor(
-    name: &'static str,
-    format: KvFormat,
-    dims: [usize; 4],
-    expected: Vec<Option<(f64, f64)>>,
-) -> CaseTensor {
-    const UNTOUCHED: u8 = 0xFD; // a NaN in either format
-    let bytes = expected.len() * format.dtype().bytes() as usize;
-    CaseTensor::input(name, format.dtype(), &dims, vec![UNTOUCHED; bytes]).judged(move |found| {
-        for (i, expected) in expected.iter().enumerate() {
-            let (value, untouched) = element(format, found, i, UNTOUCHED);
-            let right = match *expected {
-                None => untouched,
-                Some((exact, bound)) => {
-                    let (exact, stored) = match format {
-                        KvFormat::F32 => (exact, 0.0),
-                        // f16 keeps 11 bits; WGSL leaves open in which direction it rounds
-                        KvFormat::F16 => {
-                            let exact = exact.clamp(-65504.0, 65504.0);
-                            (exact, exact.abs() / 1024.0 + 2f64.powi(-24))
-                        }
-                    };
-                    (value - exact).abs() <= bound + stored
-                }
-            };
-            if !right {
-                return Err(format!("element {i} is {value:e}, expected {expected:?}"));
-            }
-        }
-        Ok(())
-    })
-}
-
-fn element(format: KvFormat, bytes: &[u8], i: usize, untouched: u8) -> (f64, bool) {
-    let width = format.dtype().bytes() as usize;
-    let bytes = &bytes[i * width..][..width];
-    let value = match format {
-        KvFormat::F32 => f64::from(f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-        KvFormat::F16 => half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64(),
-    };
-    (value, bytes.iter().all(|&b| b == untouched))
+/// See [`rope_cases`].
+pub fn timings() -> Vec<Case> {
+    rope_cases::timings()
 }

@@ -9,7 +9,7 @@
 //! activation records with sums of squares, and the matmul that reads them divides by the root.
 
 use super::budget::{self, PoolSize};
-use super::config::Config;
+use super::config::{Config, NormKind};
 use super::layer_pass::LayerPass;
 use super::numerics::Numerics;
 use super::origin::{Origin, Recipe};
@@ -27,7 +27,9 @@ use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_coop::MOST_CANONICAL_TOKENS;
 use crate::kernels::matmul_output::Out;
-use crate::kernels::{Tuning, attention_coop, embedding, gather_rows};
+use crate::kernels::{
+    Tuning, add_positions, attention_coop, embedding, finish_logits, gather_rows,
+};
 use crate::kv::{KvCache, KvFormat, PageGeometry};
 use std::sync::Arc;
 
@@ -82,7 +84,10 @@ pub struct Decoder {
     weights: ModelWeights,
     pub(super) kv: KvCache,
     pub(super) scratch: Scratch,
-    rope_table: RopeTable,
+    /// By rotary embedding.
+    rope_tables: Vec<RopeTable>,
+    /// The different windows of its layers.
+    windows: Vec<Option<usize>>,
     pub(super) safety: Arc<Safety>,
     pub(super) recorder: Recorder,
 }
@@ -120,7 +125,10 @@ impl Decoder {
                 }
                 made.map(|(kv, scratch)| (options, kv, scratch))
             })?;
-        let rope_table = RopeTable::new(&config.rope, config.head_dim);
+        let config = config.for_context(options.max_model_len);
+        let ropes = config.ropes.iter();
+        let rope_tables = ropes.map(|rope| RopeTable::new(rope, config.head_dim));
+        let (rope_tables, windows) = (rope_tables.collect(), config.windows());
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
             config,
@@ -129,7 +137,8 @@ impl Decoder {
             weights,
             kv,
             scratch,
-            rope_table,
+            rope_tables,
+            windows,
             safety: Arc::default(),
             recorder,
         })
@@ -223,7 +232,14 @@ impl Decoder {
             wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
-        Step::new(spans, &self.rope_table, &limits)
+        let with_positions = self.config.learned_positions;
+        Step::new(
+            spans,
+            &self.rope_tables,
+            &self.windows,
+            with_positions,
+            &limits,
+        )
     }
 
     /// Records the forward pass of `step`. Afterwards the first `step.head_rows` rows of
@@ -257,15 +273,13 @@ impl Decoder {
             config,
             options,
             weights,
+            windows,
             kv,
             scratch: s,
             recorder: rec,
             ..
         } = self;
         let (n, tuning) = (step.num_tokens, &options.tuned.tuning);
-        let norm = Norm {
-            eps: config.rms_norm_eps,
-        };
         rec.write(&s.meta, bytemuck::cast_slice(&step.words));
 
         rec.at(None, "embedding");
@@ -278,16 +292,21 @@ impl Decoder {
             &s.meta,
             step.ids_at,
             n,
+            config.embedding_scale,
             &s.hidden,
             gamma,
             &s.act,
         );
+        if let (Some(table), Some(at)) = (&weights.positions, step.positions_at) {
+            add_positions::record(rec, table, &s.meta, at, n, &s.hidden);
+        }
         let mut pass = LayerPass {
             rec,
+            config,
             tuning,
             coop: coop_of(options, n),
-            norm,
             shape: attention_shape(config),
+            windows,
             step,
             s,
         };
@@ -295,13 +314,14 @@ impl Decoder {
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
             pass.rec.at(Some(index), "");
-            pass.record(layer, kv.layer(index), next_norm);
+            pass.record(index, layer, kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
         }
-        rec.at(None, "head");
+        pass.rec.at(None, "head");
         if step.head_rows > 0 {
+            pass.normalise(&weights.final_norm, weights.final_norm_bias.as_ref());
             // where every token gets logits its rows are in order already
             let act = if step.head_in_order {
                 &s.act
@@ -311,7 +331,16 @@ impl Decoder {
                 &s.act_head
             };
             let (head, out) = (weights.head(), Out::Store { y: &s.logits });
-            matmul::record(rec, tuning, head, act, step.head_rows, Some(norm), out);
+            let rows = step.head_rows;
+            // without norms before, the last one is before the head all the same
+            let norm = (config.norm == NormKind::Rms).then_some(Norm {
+                eps: config.norm_eps,
+            });
+            matmul::record(rec, tuning, head, act, rows, norm, None, out);
+            if config.finishes_logits() {
+                let (scale, cap) = (config.logit_scale, config.logit_cap);
+                finish_logits::record(rec, &s.logits, rows, scale, cap);
+            }
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use serde_json::Value;
 use std::path::Path;
 
 /// A JSON object of a file, or one nested in it.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Fields<'a> {
     path: &'a Path,
     /// The field that holds this object, if it is nested.
-    inside: Option<&'a str>,
+    inside: Option<String>,
     value: &'a Value,
 }
 
@@ -21,6 +21,14 @@ impl<'a> Fields<'a> {
             path,
             inside,
             value,
+        }
+    }
+
+    /// The object `value` that is the field `inside` of the file `path`.
+    pub fn nested(path: &'a Path, inside: &str, value: &'a Value) -> Fields<'a> {
+        Fields {
+            inside: Some(inside.to_owned()),
+            ..Fields::new(path, value)
         }
     }
 
@@ -81,6 +89,30 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.wrong(field, "is missing"))
     }
 
+    /// A number above 0, or `None` where the field is missing or null.
+    ///
+    /// # Errors
+    /// [`Error::Field`] when it is something else.
+    pub fn opt_positive(&self, field: &str) -> Result<Option<f64>> {
+        let number = self.opt_number(field)?;
+        match number {
+            Some(number) if !is_positive(number) => {
+                Err(self.wrong(field, format!("is {number}, expected a number above 0")))
+            }
+            number => Ok(number),
+        }
+    }
+
+    /// An array of numbers; missing is an error.
+    ///
+    /// # Errors
+    /// [`Error::Field`].
+    pub fn numbers(&self, field: &str) -> Result<Vec<f32>> {
+        let array = self.get(field).and_then(Value::as_array);
+        let numbers = array.and_then(|a| a.iter().map(|v| Some(v.as_f64()? as f32)).collect());
+        numbers.ok_or_else(|| self.wrong(field, "is missing or no array of numbers"))
+    }
+
     /// A bool, or `None` where the field is missing or null.
     ///
     /// # Errors
@@ -125,13 +157,12 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// [`Error::Field`] when it is something else.
-    pub fn opt_object(&self, field: &'a str) -> Result<Option<Fields<'a>>> {
+    pub fn opt_object(&self, field: &str) -> Result<Option<Fields<'a>>> {
         match self.get(field) {
             None => Ok(None),
-            Some(value @ Value::Object(_)) => Ok(Some(Fields {
-                inside: Some(field),
-                ..Fields::new(self.path, value)
-            })),
+            Some(value @ Value::Object(_)) => {
+                Ok(Some(Fields::nested(self.path, &self.name_of(field), value)))
+            }
             Some(other) => {
                 Err(self.wrong(field, format!("is {}, expected an object", brief(other))))
             }
@@ -145,7 +176,7 @@ impl<'a> Fields<'a> {
 
     /// `field` as it is named from the whole of the file.
     pub fn name_of(&self, field: &str) -> String {
-        match self.inside {
+        match &self.inside {
             Some(outer) => format!("{outer}.{field}"),
             None => field.to_owned(),
         }
@@ -155,6 +186,11 @@ impl<'a> Fields<'a> {
     pub fn path(&self) -> &'a Path {
         self.path
     }
+}
+
+/// Whether it can be a factor.
+pub(super) fn is_positive(number: f64) -> bool {
+    number > 0.0 && (number as f32).is_normal()
 }
 
 /// A value short enough for a message.

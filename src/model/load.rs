@@ -118,7 +118,7 @@ impl Model {
             ..options.open.clone()
         })?;
         let (tuned, _straggler) = tune::choose(&gpu, &config, options)?;
-        let weights = weights_bytes(&config, &map, options);
+        let weights = weights_bytes(&map, options);
         let sizes = sizes(&gpu, &config, options, tuned, weights)?;
         let origin = Arc::new(Origin {
             config,
@@ -206,7 +206,7 @@ pub fn decoder_from_parts(
 ) -> Result<Decoder> {
     let (tuned, _straggler) = tune::choose(gpu, config, options)?;
     let map = TensorMap::new(config, names, checkpoint)?;
-    let weights = weights_bytes(config, &map, options);
+    let weights = weights_bytes(&map, options);
     let sizes = sizes(gpu, config, options, tuned, weights)?;
     let origin = Arc::new(Origin {
         config: config.clone(),
@@ -224,9 +224,8 @@ pub fn decoder_from_parts(
 }
 
 /// Bytes that the weights take, norms included.
-fn weights_bytes(config: &Config, map: &TensorMap, options: &LoadOptions) -> u64 {
-    let norms = (2 * config.num_layers + 1) * config.hidden_size;
-    map.packed_bytes(options.weights) + norms as u64 * 4
+fn weights_bytes(map: &TensorMap, options: &LoadOptions) -> u64 {
+    map.packed_bytes(options.weights) + map.vector_bytes()
 }
 
 /// Tokens of a step on the host.

@@ -1,6 +1,7 @@
 //! A model as far as it takes no device: its shape, its text side, and the reference on the CPU.
 
 use super::reference::Reference;
+use super::room::DEFAULT_CONTEXT;
 use super::tensors::{Names, TensorMap};
 use super::{Config, Texts, family};
 use crate::error::Result;
@@ -35,11 +36,14 @@ impl OnHost {
     }
 
     /// The forward pass in f64 over weights that are rounded as `format` does; they take four bytes each.
+    /// Where the context decides about a rotation, it is the one that a model is loaded with by default,
+    /// unless [`Config::for_context`] was asked before.
     ///
     /// # Errors
     /// What reading reports.
     pub fn reference(&self, format: &Format) -> Result<Reference> {
         let map = TensorMap::new(&self.config, &self.names, self.files.checkpoint())?;
-        Reference::load(&self.config, &map, format)
+        let context = self.config.max_position_embeddings.min(DEFAULT_CONTEXT);
+        Reference::load(&self.config.clone().for_context(context), &map, format)
     }
 }

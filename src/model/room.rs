@@ -79,6 +79,14 @@ impl Bounds {
             sequences: options.max_running.clamp(1, MOST_RUNNING),
             pool_tokens: options.pool_tokens,
         };
+        let made_for = config.max_position_embeddings;
+        if config.learned_positions && wish.context > made_for {
+            let problem = format!(
+                "is {}, but the model's table of positions has {made_for}",
+                wish.context
+            );
+            return Err(Error::request("ctx_size", problem));
+        }
         if wish.context > config.max_position_embeddings {
             log::warn!(
                 "--ctx-size {} is over the {} tokens the model was made for",

@@ -12,6 +12,21 @@ pub struct Rope {
     pub theta: f64,
     /// What became of the frequencies to reach longer contexts.
     pub scaling: RopeScaling,
+    /// Dims of a head that are rotated, the first ones; `None` is all of them, 0 none.
+    pub dims: Option<usize>,
+    /// Factor of the cosines and sines of the dims that are rotated.
+    pub magnitude: f64,
+}
+
+impl Default for Rope {
+    fn default() -> Rope {
+        Rope {
+            theta: 10_000.0,
+            scaling: RopeScaling::None,
+            dims: None,
+            magnitude: 1.0,
+        }
+    }
 }
 
 /// How the frequencies were stretched.
@@ -37,18 +52,51 @@ pub enum RopeScaling {
     },
     /// Each frequency divided by a factor of its own, as GGUF files store the scaling above.
     Factors(Vec<f32>),
+    /// Two lists of such factors, of which the context that the model is loaded with chooses: the long ones
+    /// where it is longer than `original` (Ding et al., "LongRoPE", 2024).
+    Long {
+        /// For contexts up to `original` tokens.
+        short: Vec<f32>,
+        /// For longer ones.
+        long: Vec<f32>,
+        /// The context before stretching, in tokens.
+        original: usize,
+    },
 }
 
 impl Rope {
-    /// Radians a token for each pair of dimensions: `[head_dim / 2]`.
+    /// Dims of a head that are rotated.
+    pub fn rotated(&self, head_dim: usize) -> usize {
+        self.dims.unwrap_or(head_dim)
+    }
+
+    /// Decides for a context of `context` tokens what depends on it.
+    pub fn settle(&mut self, context: usize) {
+        if let RopeScaling::Long {
+            short,
+            long,
+            original,
+        } = &self.scaling
+        {
+            let factors = if context > *original { long } else { short };
+            self.scaling = RopeScaling::Factors(factors.clone());
+        }
+    }
+
+    /// Radians a token for each pair of dims that is rotated: `[rotated / 2]`.
+    ///
+    /// # Panics
+    /// Where the context has yet to decide; see [`Rope::settle`].
     pub fn frequencies(&self, head_dim: usize) -> Vec<f64> {
-        (0..head_dim / 2)
+        let rotated = self.rotated(head_dim);
+        (0..rotated / 2)
             .map(|i| {
-                let frequency = self.theta.powf(-2.0 * i as f64 / head_dim as f64);
+                let frequency = self.theta.powf(-2.0 * i as f64 / rotated as f64);
                 match &self.scaling {
                     RopeScaling::None => frequency,
                     RopeScaling::Linear { factor } => frequency / factor,
                     RopeScaling::Factors(factors) => frequency / f64::from(factors[i]),
+                    RopeScaling::Long { .. } => panic!("a context has not been chosen"),
                     &RopeScaling::Llama3 {
                         factor,
                         low_freq_factor,
@@ -66,6 +114,22 @@ impl Rope {
             .collect()
     }
 
+    /// A factor above 0 for each pair that is rotated.
+    fn check_factors(
+        &self,
+        factors: &[f32],
+        head_dim: usize,
+        path: &Path,
+        field: &str,
+    ) -> Result<()> {
+        let wanted = self.rotated(head_dim) / 2;
+        if factors.len() == wanted && factors.iter().all(|f| f.is_finite() && *f > 0.0) {
+            return Ok(());
+        }
+        let problem = format!("{} factors, expected {wanted} above 0", factors.len());
+        Err(Error::field(path, field, problem))
+    }
+
     /// Refuses settings that would only show on long prompts.
     ///
     /// # Errors
@@ -77,6 +141,15 @@ impl Rope {
                 "rope_theta",
                 format!("is {}, expected a number above 0", self.theta),
             );
+        }
+        let rotated = self.rotated(head_dim);
+        if rotated > head_dim || !rotated.is_multiple_of(4) {
+            let problem = format!("rotates {rotated} of {head_dim} dims, expected a multiple of 4");
+            return wrong("partial_rotary_factor", problem);
+        }
+        if !(self.magnitude.is_finite() && self.magnitude > 0.0) {
+            let problem = format!("is {}, expected a number above 0", self.magnitude);
+            return wrong("rope_scaling.attention_factor", problem);
         }
         let at_least_1 = |f: f64| f.is_finite() && f >= 1.0;
         match &self.scaling {
@@ -111,20 +184,11 @@ impl Rope {
                 Ok(())
             }
             RopeScaling::Factors(factors) => {
-                let good = factors.len() == head_dim / 2
-                    && factors.iter().all(|f| f.is_finite() && *f > 0.0);
-                if good {
-                    Ok(())
-                } else {
-                    wrong(
-                        "rope_freqs.weight",
-                        format!(
-                            "{} factors, expected {} above 0",
-                            factors.len(),
-                            head_dim / 2
-                        ),
-                    )
-                }
+                self.check_factors(factors, head_dim, path, "rope_freqs.weight")
+            }
+            RopeScaling::Long { short, long, .. } => {
+                self.check_factors(short, head_dim, path, "rope_scaling.short_factor")?;
+                self.check_factors(long, head_dim, path, "rope_scaling.long_factor")
             }
         }
     }
@@ -133,6 +197,9 @@ impl Rope {
 /// Cosines and sines by position, for a step's upload.
 pub struct RopeTable {
     frequencies: Vec<f64>,
+    magnitude: f64,
+    /// Pairs that stay as they are.
+    still: usize,
 }
 
 impl RopeTable {
@@ -140,6 +207,8 @@ impl RopeTable {
     pub fn new(rope: &Rope, head_dim: usize) -> RopeTable {
         RopeTable {
             frequencies: rope.frequencies(head_dim),
+            magnitude: rope.magnitude,
+            still: (head_dim - rope.rotated(head_dim)) / 2,
         }
     }
 
@@ -147,13 +216,15 @@ impl RopeTable {
     pub fn push_row(&self, position: usize, out: &mut Vec<u32>) {
         for frequency in &self.frequencies {
             let (sin, cos) = (position as f64 * frequency).sin_cos();
-            out.extend([(cos as f32).to_bits(), (sin as f32).to_bits()]);
+            let [cos, sin] = [cos, sin].map(|v| ((v * self.magnitude) as f32).to_bits());
+            out.extend([cos, sin]);
         }
+        out.extend(std::iter::repeat_n([1f32.to_bits(), 0f32.to_bits()], self.still).flatten());
     }
 
-    /// Words of a row.
+    /// Words of a row: a cosine and a sine for each pair of dims.
     pub fn row_words(&self) -> usize {
-        2 * self.frequencies.len()
+        2 * (self.frequencies.len() + self.still)
     }
 }
 
@@ -171,12 +242,13 @@ mod tests {
         };
         let plain = Rope {
             theta: 500_000.0,
-            scaling: RopeScaling::None,
+            ..Rope::default()
         }
         .frequencies(128);
         let scaled = Rope {
             theta: 500_000.0,
             scaling,
+            ..Rope::default()
         }
         .frequencies(128);
         // wavelengths under 2048 tokens are kept, those over 8192 are stretched eightfold
@@ -198,6 +270,7 @@ mod tests {
         let rope = Rope {
             theta: 10_000.0,
             scaling: RopeScaling::Linear { factor: 2.0 },
+            ..Rope::default()
         };
         let table = RopeTable::new(&rope, 64);
         let mut row = Vec::new();
@@ -210,11 +283,52 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_rotated_stays() {
+        let rope = Rope {
+            dims: Some(16),
+            magnitude: 1.5,
+            ..Rope::default()
+        };
+        let table = RopeTable::new(&rope, 24);
+        let mut row = Vec::new();
+        table.push_row(3, &mut row);
+        let row: Vec<f32> = row.into_iter().map(f32::from_bits).collect();
+        assert_eq!((row.len(), table.row_words()), (24, 24));
+        assert_eq!(
+            row[..2],
+            [(1.5 * 3f64.cos()) as f32, (1.5 * 3f64.sin()) as f32]
+        );
+        assert_eq!(row[16..], [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn the_context_chooses_between_short_and_long_factors() {
+        let settled = |context| {
+            let (short, long) = (vec![1.0; 16], vec![4.0; 16]);
+            let mut rope = Rope {
+                scaling: RopeScaling::Long {
+                    short,
+                    long,
+                    original: 64,
+                },
+                ..Rope::default()
+            };
+            rope.settle(context);
+            rope.frequencies(32)[0]
+        };
+        assert_eq!((settled(64), settled(65)), (1.0, 0.25));
+    }
+
+    #[test]
     fn nonsense_is_refused_by_name() {
         let check = |theta, scaling| {
-            Rope { theta, scaling }
-                .check(Path::new("m"), 64)
-                .map_err(|e| e.to_string())
+            Rope {
+                theta,
+                scaling,
+                ..Rope::default()
+            }
+            .check(Path::new("m"), 64)
+            .map_err(|e| e.to_string())
         };
         assert!(
             check(0.0, RopeScaling::None)

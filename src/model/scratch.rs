@@ -36,8 +36,10 @@ pub(super) struct Scratch<T = Tensor> {
     pub hidden: T,
     /// Its records, times the weight of the norm that follows.
     pub act: T,
-    /// Queries, keys and values before rotation, where the cache has several slabs.
+    /// Queries, keys and values before rotation, where the cache has several slabs or they are normalised.
     pub qkv: Option<T>,
+    /// What is normalised before it is added to the residual stream, f32.
+    pub added: Option<T>,
     pub q: T,
     /// The result of attention as f32, where a head's dims do not fill records.
     pub attended: Option<T>,
@@ -60,7 +62,8 @@ pub(super) fn attention_shape(config: &Config) -> AttentionShape {
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
-        scale: (1.0 / (config.head_dim as f64).sqrt()) as f32,
+        scale: config.score_scale() as f32,
+        score_cap: config.score_cap,
     }
 }
 
@@ -122,8 +125,10 @@ impl Scratch<Spec> {
         // its page table, and the different tokens that penalties look back at
         let different = options.max_model_len.min(config.vocab_size);
         let of_sequence = pages_for(options.max_model_len) + 3 * different;
-        let meta_words =
-            n * (16 + config.head_dim) + options.max_running * of_sequence + 16 * slots;
+        let (ropes, plans) = (config.ropes.len(), config.windows().len());
+        // of a token its id, slot, position and row of logits, its angles, and its items and merge rows
+        let of_token = 4 + config.head_dim * ropes + 12 * plans;
+        let meta_words = n * of_token + options.max_running * of_sequence + 16 * slots * plans;
         let halved = config.hidden_size.max(config.q_width());
         let halved = halve::dims(n, halved.max(config.intermediate_size));
         let page = [config.num_kv_heads, PAGE_SIZE, config.head_dim];
@@ -135,7 +140,9 @@ impl Scratch<Spec> {
             ),
             hidden: f32("hidden", n, config.hidden_size),
             act: act("activations", n, config.hidden_size),
-            qkv: several_slabs.then(|| f32("qkv", n, config.qkv_rows())),
+            qkv: (several_slabs || config.qk_norm.is_some())
+                .then(|| f32("qkv", n, config.qkv_rows())),
+            added: (config.norm_places.after).then(|| f32("added", n, config.hidden_size)),
             q: f32("q", n, config.q_width()),
             attended: (!Output::of(&shape).records()).then(|| f32("attended", n, config.q_width())),
             act_attended: act("attended activations", n, config.q_width()),
@@ -179,6 +186,7 @@ impl Scratch<Spec> {
             hidden: make(&self.hidden)?,
             act: make(&self.act)?,
             qkv: perhaps(&self.qkv)?,
+            added: perhaps(&self.added)?,
             q: make(&self.q)?,
             attended: perhaps(&self.attended)?,
             act_attended: make(&self.act_attended)?,
@@ -212,7 +220,7 @@ impl<T> Scratch<T> {
             &self.logits,
             &self.copied_page,
         ];
-        let perhaps = [&self.qkv, &self.attended, &self.halves];
+        let perhaps = [&self.qkv, &self.added, &self.attended, &self.halves];
         always.into_iter().chain(perhaps.into_iter().flatten())
     }
 }

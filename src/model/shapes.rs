@@ -1,8 +1,7 @@
 //! Shapes of published models, to plan with where there are no files: sizes as their authors tell them.
 
-use super::config::Config;
+use super::config::{Config, QkNorm};
 use super::fields::Fields;
-use super::rope::{Rope, RopeScaling};
 use super::{FAMILIES, synthetic};
 use crate::error::{Error, Result};
 use crate::formats::hf;
@@ -104,7 +103,7 @@ impl BuiltIn {
 
     /// Its sizes. What is no size is that of no model.
     pub fn config(&self) -> Config {
-        Config {
+        with_vectors(Config {
             architecture: self.architecture.to_owned(),
             num_layers: self.layers,
             hidden_size: self.hidden,
@@ -116,19 +115,20 @@ impl BuiltIn {
             max_position_embeddings: self.context,
             tied_head: self.tied,
             ..synthetic::tiny()
-        }
+        })
     }
 }
 
-/// Parameters of a layer that its matrices and two norms do not hold: biases of queries, keys and values;
-/// norms of heads; norms after attention and MLP.
-pub fn extra_layer_params(architecture: &str, config: &Config) -> usize {
-    match architecture {
-        QWEN2 => config.qkv_rows(),
-        QWEN3 => 2 * config.head_dim,
-        GEMMA2 => 2 * config.hidden_size,
-        _ => 0,
+/// Sets what models of this architecture have beside matrices and two norms, as far as sizes go: biases of
+/// queries, keys and values; norms of heads; norms after attention and MLP.
+fn with_vectors(mut config: Config) -> Config {
+    match config.architecture.as_str() {
+        QWEN2 => config.biases.qkv = true,
+        QWEN3 => config.qk_norm = Some(QkNorm::Head),
+        GEMMA2 => config.norm_places.after = true,
+        _ => {}
     }
+    config
 }
 
 /// Whether models of this architecture can be run here, not only planned with.
@@ -186,7 +186,7 @@ pub fn config_of_json(path: &Path) -> Result<Config> {
     }
     // absent means the default of the architecture
     let tied_head = json.opt_bool("tie_word_embeddings")?;
-    Ok(Config {
+    Ok(with_vectors(Config {
         num_layers: json.count("num_hidden_layers", 4096)?,
         hidden_size,
         num_heads,
@@ -197,12 +197,8 @@ pub fn config_of_json(path: &Path) -> Result<Config> {
         max_position_embeddings: json.count("max_position_embeddings", 1 << 30)?,
         tied_head: tied_head.unwrap_or(architecture == GEMMA2),
         architecture,
-        rms_norm_eps: 1e-5,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-        },
-    })
+        ..Config::default()
+    }))
 }
 
 #[cfg(test)]
@@ -303,7 +299,7 @@ mod tests {
         let expected = BuiltIn::find("qwen2.5-0.5b").unwrap().config();
         assert_eq!(
             Config {
-                rope: expected.rope.clone(),
+                ropes: expected.ropes.clone(),
                 ..config
             },
             expected
@@ -336,6 +332,6 @@ mod tests {
 
     #[test]
     fn what_can_be_run_is_known() {
-        assert!(is_run(LLAMA) && is_run("llama") && !is_run(GEMMA2));
+        assert!(is_run(LLAMA) && is_run("llama") && is_run(GEMMA2) && !is_run("MambaForCausalLM"));
     }
 }

@@ -24,8 +24,11 @@ const LAYER_DISPATCHES: usize = 24;
 /// is not cut, as long as a submit holds it.
 pub(super) fn layers_per_submit(num_layers: usize, step: &Step) -> usize {
     let attention = |round: &AttentionRound| round.items.len() + 1;
-    let attention: usize = step.attention.iter().map(attention).sum();
-    let of_layer = LAYER_DISPATCHES + attention;
+    let of_window = step
+        .attention
+        .iter()
+        .map(|rounds| rounds.iter().map(attention).sum());
+    let of_layer = LAYER_DISPATCHES + of_window.max().unwrap_or(0);
     if step.longest_span <= 1 {
         return num_layers.min(ROOM / of_layer).max(1);
     }
@@ -68,10 +71,8 @@ mod tests {
             words: Vec::new(),
             num_tokens,
             ids_at: 0,
-            rope_rows: crate::kernels::rope::RopeRows {
-                slots_at: 0,
-                rope_at: 0,
-            },
+            rope_rows: Vec::new(),
+            positions_at: None,
             head_rows_at: 0,
             head_rows: 0,
             head_in_order: false,
@@ -101,11 +102,16 @@ mod tests {
         assert_eq!(layers(512, 508, Some(600.0)), 1);
         // many rounds of attention are many dispatches
         let mut many = step(512, 508, Some(0.01));
-        many.attention.extend((0..100).map(|_| AttentionRound {
-            items: Vec::new(),
-            merge_at: 0,
-            merge_rows: 0,
-        }));
+        let rounds = |count| {
+            let round = |_| AttentionRound {
+                items: Vec::new(),
+                merge_at: 0,
+                merge_rows: 0,
+            };
+            (0..count).map(round).collect::<Vec<_>>()
+        };
+        // a layer has one of the plans
+        many.attention.extend([rounds(30), rounds(100)]);
         assert_eq!(layers_per_submit(30, &many), 2048 / 124);
         // decoding is cut only where it does not fit: its dispatches would be refused
         many.longest_span = 1;

@@ -7,6 +7,8 @@ use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::{KvFormat, PageId, PagePool, pages_for};
+use nelumbo::model::config::LayerKind;
+use nelumbo::model::rope::Rope;
 use nelumbo::model::step::{HeadRows, Span};
 use nelumbo::model::{Config, Decoder, synthetic};
 use std::sync::Arc;
@@ -178,6 +180,57 @@ fn any_chunking_agrees_for(lanes: u32) {
         let sevens = bench.feed(&text, 7);
         let whole = Some(bench.whole(&text));
         assert!(whole == sevens[299], "{weights} weights, {kv_format:?} KV");
+    }
+}
+
+/// Layers that see a window and rotate in their own way beside layers that see everything, with a cap on the
+/// scores of both.
+fn mixed(window: Option<usize>) -> Config {
+    let own = Rope {
+        theta: 1e6,
+        dims: Some(16),
+        ..Rope::default()
+    };
+    Config {
+        num_layers: 3,
+        ropes: vec![Rope::default(), own],
+        layer_kinds: vec![LayerKind { window, rope: 1 }, LayerKind::default()],
+        score_cap: Some(3.0),
+        ..synthetic::tiny()
+    }
+}
+
+#[test]
+fn layers_of_several_windows_and_ropes_agree_over_any_chunking() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let options = options("q8", KvFormat::F16);
+    any_chunking_agrees(&gpu, &mixed(Some(40)), &options, 129);
+    let text = tokens(5, 330, 512);
+    let last = |config: &Config, n: usize| {
+        let mut bench = Bench::new(decoder(&gpu, config, &options));
+        bench.whole(&text[..n])
+    };
+    let plain = Config {
+        layer_kinds: mixed(None).layer_kinds[..1].to_vec(),
+        ..mixed(None)
+    };
+    assert!(last(&plain, 40) != last(&mixed(None), 40), "which rope");
+    let uncapped = Config {
+        score_cap: None,
+        ..mixed(None)
+    };
+    assert!(last(&uncapped, 40) != last(&mixed(None), 40), "the cap");
+    for (window, n, same) in [
+        (40, 40, true),
+        (40, 41, false),
+        (330, 330, true),
+        (329, 330, false),
+        (20, 330, false),
+    ] {
+        let equal = last(&mixed(Some(window)), n) == last(&mixed(None), n);
+        assert_eq!(equal, same, "{n} tokens, a window of {window}");
     }
 }
 

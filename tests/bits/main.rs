@@ -8,6 +8,7 @@ mod common;
 
 mod chunks;
 mod requests;
+mod rows;
 mod surroundings;
 
 use nelumbo::LoadOptions;

@@ -112,7 +112,7 @@ fn m19_a_model_that_computes_no_numbers_is_refused_and_does_not_answer() {
         return;
     };
     let config = Config {
-        rms_norm_eps: f32::NAN, // makes every logit NaN, whatever the weights
+        norm_eps: f32::NAN, // makes every logit NaN, whatever the weights
         ..synthetic::tiny()
     };
     let broken = EngineCore::new(decoder(&gpu, &config, &LoadOptions::default()));

@@ -1,10 +1,10 @@
 //! What attention by cooperative matrices must come to, and how far a device may be off: bounds for
 //! operands of f16 and sums of f32.
 
-use crate::kernels::attention;
+use crate::kernels::attention_reference::{self, Scores};
 use crate::kernels::case::{U, dot_bound};
 use crate::kernels::matmul;
-use crate::kv::{KvFormat, SPLIT_SIZE};
+use crate::kv::KvFormat;
 use std::f64::consts::LOG2_E;
 
 /// The largest f16.
@@ -13,7 +13,7 @@ const MAX: f32 = 65504.0;
 /// The fewest keys that a part takes at a time.
 const LEAST_KEYS: usize = 32;
 
-/// The CPU twin for one row, as [`attention::reference`] in f64 and of
+/// The CPU twin for one row, as [`attention::reference`](crate::kernels::attention::reference) in f64 and of
 /// operands that are not rounded, though saturated at 65504 as the device has them; and how far each
 /// element of the device's result may be off.
 ///
@@ -38,10 +38,10 @@ pub fn reference(
     q: &[f32],
     keys: &[f32],
     values: &[f32],
-    scale: f64,
+    scores: Scores,
     format: KvFormat,
 ) -> (Vec<f64>, Vec<f64>) {
-    let row = Row::new(q, keys, values, scale, format);
+    let row = Row::new(q, keys, values, scores, format);
     let weights = row.weights(0.0);
     let sum: f64 = weights.iter().map(|w| w.0).sum();
     let least_sum = sum - weights.iter().map(|w| w.1).sum::<f64>();
@@ -62,13 +62,13 @@ pub(super) fn partial(
     q: &[f32],
     keys: &[f32],
     values: &[f32],
-    scale: f64,
+    scores: Scores,
     format: KvFormat,
 ) -> Vec<(f64, f64)> {
     if keys.is_empty() {
-        return attention::empty_partial(q.len());
+        return attention_reference::empty_partial(q.len());
     }
-    let row = Row::new(q, keys, values, scale, format);
+    let row = Row::new(q, keys, values, scores, format);
     let top_off = row.scores.iter().fold(0.0f64, |most, s| most.max(s.1));
     let weights = row.weights(top_off);
     let above = 2f64.powi(15);
@@ -102,7 +102,7 @@ struct Row {
 const STEP: f64 = 1.0 / 1024.0;
 
 impl Row {
-    fn new(q: &[f32], keys: &[f32], values: &[f32], scale: f64, format: KvFormat) -> Row {
+    fn new(q: &[f32], keys: &[f32], values: &[f32], scores: Scores, format: KvFormat) -> Row {
         let dim = q.len();
         let saturated = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.clamp(-MAX, MAX)).collect() };
         let (keys, values) = (saturated(keys), saturated(values));
@@ -118,8 +118,7 @@ impl Row {
             let rounded = abs * ((1.0 + STEP) * (1.0 + kv_step) - 1.0)
                 + 2f64.powi(-34) * q_peak * abs_sum(key)
                 + kv_least * q_sum;
-            let off = scale.abs() * (dot_bound(dim + 2, *abs) + rounded);
-            (dot * scale, off)
+            scores.of(*dot, dot_bound(dim + 2, *abs) + rounded)
         };
         let scores: Vec<(f64, f64)> = dots.iter().zip(keys.chunks(dim)).map(score).collect();
         Row {
@@ -133,8 +132,7 @@ impl Row {
     }
 
     fn rescalings(&self) -> f64 {
-        let keys = self.scores.len();
-        (keys.div_ceil(LEAST_KEYS) + keys.div_ceil(SPLIT_SIZE)) as f64
+        attention_reference::rescalings(self.scores.len(), LEAST_KEYS)
     }
 
     /// Weights, the largest being 1, with how far each may be off where all scores are by `shift` more.
@@ -186,19 +184,22 @@ mod tests {
     }
 
     /// A split as the shader walks it, in f32, with sums in one of the orders that a device may have.
-    fn walked(q: &[f32], keys: &[f32], values: &[f32], scale: f64) -> Vec<f32> {
+    fn walked(q: &[f32], keys: &[f32], values: &[f32], scores: Scores) -> Vec<f32> {
         let dim = q.len();
         let peak = q.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         let exponent = (peak.to_bits() >> 23).clamp(11, 254);
         let up = f32::from_bits((264 - exponent) << 23);
-        let factor = f32::from_bits((exponent - 10) << 23) * (scale * LOG2_E) as f32;
+        let factor = f32::from_bits((exponent - 10) << 23) * (scores.scale * LOG2_E) as f32;
         let q: Vec<f32> = q.iter().map(|v| half(v * up)).collect();
         let (mut m, mut l, mut o) = (-1e30f32, 0.0f32, vec![0.0f32; dim]);
         let chunks = keys.chunks(LEAST_KEYS * dim);
         for (keys, values) in chunks.zip(values.chunks(LEAST_KEYS * dim)) {
             let score = |key: &[f32]| {
                 let products = key.iter().zip(&q).map(|(k, q)| half(*k) * q);
-                products.sum::<f32>() * factor
+                let score = products.sum::<f32>() * factor;
+                let Some(cap) = scores.cap else { return score };
+                let t = (-score.abs() * (2.0 / cap) as f32).exp2();
+                ((cap * LOG2_E) as f32 * ((1.0 - t) / (1.0 + t))).copysign(score)
             };
             let scores: Vec<f32> = keys.chunks(dim).map(score).collect();
             let raised = scores.iter().fold(m, |top, s| top.max(s - 15.0));
@@ -226,11 +227,14 @@ mod tests {
     #[test]
     fn a_split_in_f16_is_within_the_bounds_of_a_partial_result() {
         for (seed, keys) in [1, 31, 33, 200, 256].into_iter().enumerate() {
-            for (format, scale) in [
-                (KvFormat::F16, 0.125),
-                (KvFormat::F32, 0.125),
-                (KvFormat::F16, 1.5),
+            for (format, scale, cap) in [
+                (KvFormat::F16, 0.125, None),
+                (KvFormat::F32, 0.125, None),
+                (KvFormat::F16, 1.5, None),
+                (KvFormat::F16, 0.125, Some(2.0)),
+                (KvFormat::F32, 1.5, Some(50.0)),
             ] {
+                let scores = Scores { scale, cap };
                 let mut data = Data::new(seed as u64);
                 let q = data.normal(64);
                 let mut cached = || -> Vec<f32> {
@@ -241,8 +245,8 @@ mod tests {
                     }
                 };
                 let (keys, values) = (cached(), cached());
-                let exact = partial(&q, &keys, &values, scale, format);
-                let found = walked(&q, &keys, &values, scale);
+                let exact = partial(&q, &keys, &values, scores, format);
+                let found = walked(&q, &keys, &values, scores);
                 assert_eq!(exact.len(), found.len());
                 for (i, (&(exact, bound), found)) in exact.iter().zip(found).enumerate() {
                     let off = (exact - f64::from(found)).abs();

@@ -9,18 +9,18 @@ use super::{Piece, parallel};
 use crate::error::Result;
 use crate::gpu::Call;
 use crate::kernels::activations::Activations;
-use crate::kernels::attention::AttentionParams;
+use crate::kernels::attention::{self, AttentionParams, Scores};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::Item;
-use crate::kv::{KvFormat, PAGE_SIZE, SPLIT_PAGES};
-use std::f64::consts::LOG2_E;
+use crate::kv::{KvFormat, PAGE_SIZE, SPLIT_SIZE};
+use std::ops::Range;
 
-/// What a dispatch writes. Of the query of a row, the keys and values that it sees, and the factor of its
-/// scores in nats `whole` makes the result, and `partial` a partial result, `head_dim + 4` elements.
+/// What a dispatch writes. Of the query of a row, the keys and values that it sees, and what makes its
+/// scores `whole` makes the result, and `partial` a partial result, `head_dim + 4` elements.
 pub(crate) fn pieces(
     call: &mut Call<'_>,
-    whole: impl Fn(&[f32], &[f32], &[f32], f64) -> Vec<Exact> + Sync,
-    partial: impl Fn(&[f32], &[f32], &[f32], f64) -> Vec<Exact> + Sync,
+    whole: impl Fn(&[f32], &[f32], &[f32], Scores) -> Vec<Exact> + Sync,
+    partial: impl Fn(&[f32], &[f32], &[f32], Scores) -> Vec<Exact> + Sync,
 ) -> Result<Vec<Piece>> {
     let p: AttentionParams = call.params();
     let head_dim = call.number("HEAD_DIM").expect("dims are set") as usize;
@@ -42,22 +42,29 @@ pub(crate) fn pieces(
     let q = first * width..end.unwrap_or(0) * width;
     let q = floats(&call.read_range("q", q)?);
 
-    let scale = f64::from(p.scale_log2e) / LOG2_E;
+    let scores = attention::scores_of(call, &p);
     let group = num_heads / num_kv_heads;
     // all rows of an item and a key head, by token and query head
     let task = |task: usize| -> Vec<Vec<Exact>> {
         let (walk, kv_head) = (&items[task / num_kv_heads], task % num_kv_heads);
-        let [keys, values] = pages.head(&walk.table, kv_head, walk.seen(walk.tokens() - 1));
+        let loaded = walk.loaded();
+        let [keys, values] = pages.head(&walk.table, kv_head, loaded.len());
         let mut rows = Vec::with_capacity(walk.tokens() * group);
         for token in 0..walk.tokens() {
-            let seen = walk.seen(token) * head_dim;
-            let (keys, values) = (&keys[..seen], &values[..seen]);
+            let seen = walk.seen(token);
+            let seen = match seen.is_empty() {
+                true => 0..0,
+                false => {
+                    (seen.start - loaded.start) * head_dim..(seen.end - loaded.start) * head_dim
+                }
+            };
+            let (keys, values) = (&keys[seen.clone()], &values[seen]);
             for head in kv_head * group..(kv_head + 1) * group {
                 let row = (walk.token0() + token - first) * num_heads + head;
                 let q = &q[row * head_dim..][..head_dim];
                 rows.push(match walk.item.slot0 {
-                    None => whole(q, keys, values, scale),
-                    Some(_) => partial(q, keys, values, scale),
+                    None => whole(q, keys, values, scores),
+                    Some(_) => partial(q, keys, values, scores),
                 });
             }
         }
@@ -96,14 +103,14 @@ pub(crate) fn output(call: &Call<'_>, width: usize, rows: Vec<Run<Exact>>) -> Ve
     }
 }
 
-/// An item, and the pages that its last token sees of its splits.
+/// An item, and the pages that its tokens see of its splits.
 struct Walk {
     item: Item,
-    /// The first token's position, and that of the first key.
     position0: usize,
-    first_key: usize,
-    /// Keys that there are at most.
-    most: usize,
+    /// Keys of its splits.
+    keys: Range<usize>,
+    /// Keys that a token sees at most.
+    window: usize,
     table: Vec<u32>,
 }
 
@@ -113,10 +120,11 @@ impl Walk {
         let words = at..at + p.num_items as usize * Item::WORDS;
         let words = call.read_range("step_meta", words)?;
         let items = words.chunks_exact(Item::WORDS).map(Item::from_words);
-        let mut all: Vec<Walk> = items.map(Walk::new).collect();
+        let walk = |item| Walk::new(item, p.window as usize);
+        let mut all: Vec<Walk> = items.map(walk).collect();
         let table = |walk: &Walk| {
-            let first = walk.item.table_at as usize + walk.first_key / PAGE_SIZE;
-            first..first + walk.seen(walk.tokens() - 1).div_ceil(PAGE_SIZE)
+            let (loaded, at) = (walk.loaded(), walk.item.table_at as usize);
+            at + loaded.start / PAGE_SIZE..at + loaded.end.div_ceil(PAGE_SIZE)
         };
         let ranges: Vec<_> = all.iter().map(table).collect();
         let words = call.read_ranges("step_meta", &ranges)?;
@@ -127,13 +135,13 @@ impl Walk {
         Ok(all)
     }
 
-    fn new(item: Item) -> Walk {
-        let split = SPLIT_PAGES * PAGE_SIZE;
+    fn new(item: Item, window: usize) -> Walk {
+        let (first, splits) = (item.first_split as usize, item.num_splits as usize);
         Walk {
             item,
             position0: item.position0 as usize,
-            first_key: item.first_split as usize * split,
-            most: item.num_splits as usize * split,
+            keys: first * SPLIT_SIZE..(first + splits) * SPLIT_SIZE,
+            window,
             table: Vec::new(),
         }
     }
@@ -146,9 +154,17 @@ impl Walk {
         self.item.num_tokens as usize
     }
 
-    /// Keys of the splits that a token of the item sees.
-    fn seen(&self, token: usize) -> usize {
-        let all = self.position0 + token + 1;
-        all.saturating_sub(self.first_key).min(self.most)
+    /// The keys of the splits that a token of the item sees; none where the range is the wrong way round.
+    fn seen(&self, token: usize) -> Range<usize> {
+        let end = self.position0 + token + 1;
+        let first = end.saturating_sub(self.window);
+        first.max(self.keys.start)..end.min(self.keys.end)
+    }
+
+    /// The keys from the first page that a token sees to the last that one sees; no pages where there are
+    /// none.
+    fn loaded(&self) -> Range<usize> {
+        let first = self.seen(0).start / PAGE_SIZE * PAGE_SIZE;
+        first..self.seen(self.tokens() - 1).end.max(first)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::kernels::activations::Activations;
 use crate::kernels::matmul::Norm;
+use crate::kernels::matmul_output::{MlpKind, gelu_exponent};
 use crate::kernels::numbers::{U, dot_bound};
 use crate::kernels::rope;
 use crate::quant::{BLOCK_ROWS, GROUP};
@@ -93,20 +94,52 @@ pub(crate) fn scaled_coop(
     sums.iter().enumerate().map(of).collect()
 }
 
-/// `silu(gate) * up`, blocks of four rows being gate and up in turn.
-pub(crate) fn gated(out: &[Exact]) -> Vec<Exact> {
-    let one = |(&(gate, gate_bound), &(up, up_bound)): (&Exact, &Exact)| {
-        let silu = gate / (1.0 + (-gate).exp());
-        // |silu'| <= 1.1; exp is good to 3 + 2 |x| ulp, and three more roundings follow
-        let silu_error = 1.1 * gate_bound + silu.abs() * (2.0 * (3.0 + 2.0 * gate.abs()) + 4.0) * U;
-        let error = silu_error * up.abs() + (silu.abs() + silu_error) * up_bound;
-        (silu * up, error + (silu * up).abs() * 2.0 * U + 1e-30)
+/// `out`, `[token][bias.len()]`, and a bias: one rounding.
+pub(crate) fn biased(mut out: Vec<Exact>, bias: &[f32]) -> Vec<Exact> {
+    for row in out.chunks_mut(bias.len()) {
+        for ((value, bound), &bias) in row.iter_mut().zip(bias) {
+            *value += f64::from(bias);
+            *bound += value.abs() * U;
+        }
+    }
+    out
+}
+
+/// What the MLP makes of `out`; where it has a gate, blocks of four rows are gate and up in turn.
+pub(crate) fn mlp(kind: MlpKind, out: &[Exact]) -> Vec<Exact> {
+    if !kind.is_gated() {
+        return out.iter().map(|x| activated(kind, x)).collect();
+    }
+    let one = |(gate, &(up, up_bound)): (&Exact, &Exact)| {
+        let (act, act_error) = activated(kind, gate);
+        let error = act_error * up.abs() + (act.abs() + act_error) * up_bound;
+        (act * up, error + (act * up).abs() * 2.0 * U + 1e-30)
     };
     let pair = |pair: &[Exact]| -> Vec<Exact> {
         let (gates, ups) = pair.split_at(BLOCK_ROWS);
         gates.iter().zip(ups).map(one).collect()
     };
     out.chunks_exact(2 * BLOCK_ROWS).flat_map(pair).collect()
+}
+
+/// The function of `kind`, of a value that may be off.
+fn activated(kind: MlpKind, &(x, bound): &Exact) -> Exact {
+    let value = kind.activated(x);
+    let error = match kind {
+        // |silu'| <= 1.1; exp is good to 3 + 2 |x| ulp, and three more roundings follow
+        MlpKind::SwiGlu => 1.1 * bound + value.abs() * (2.0 * (3.0 + 2.0 * x.abs()) + 4.0) * U,
+        // |gelu'| <= 1.13. Its exponent z is two products and a fma, with constants that are rounded: 4 U of
+        // it, by which exp is off once more than by its own 3 + 2 |z| ulp. The denominator 1 + exp(-z) has
+        // exp's share of that, and is rounded; a quotient is good to 2.5 ulp. From -10 down the exponent is
+        // that of -10.
+        MlpKind::GeGlu | MlpKind::Gelu => {
+            let z = gelu_exponent(x.clamp(-10.0, 10.0));
+            let share = 1.0 / (1.0 + z.exp());
+            let relative = ((6.0 + 8.0 * z.abs()) * share + 6.0) * U;
+            1.13 * bound + (value.abs() + 1.13 * bound) * relative + x.abs() * 2f64.powi(-124)
+        }
+    };
+    (value, error + 1e-30)
 }
 
 /// The residual stream after a matmul, and what is packed of it.
@@ -119,12 +152,12 @@ pub(crate) struct Residual {
     pub squares: Vec<Exact>,
 }
 
-/// `out` added to what was there `before`, both `[token][gamma.len()]`.
-pub(crate) fn residual(out: &[Exact], before: &[f32], gamma: &[f32]) -> Residual {
-    let rows = gamma.len();
+/// `out` times `scale` added to what was there `before`, both `[token][gamma.len()]`.
+pub(crate) fn residual(out: &[Exact], scale: f32, before: &[f32], gamma: &[f32]) -> Residual {
+    let (rows, scale) = (gamma.len(), f64::from(scale));
     let sum = |(&(v, bound), &b): (&Exact, &f32)| {
-        let sum = v + f64::from(b);
-        (sum, bound + U * sum.abs())
+        let sum = v * scale + f64::from(b);
+        (sum, bound * scale.abs() + U * sum.abs())
     };
     let hidden: Vec<Exact> = out.iter().zip(before).map(sum).collect();
     let normed = hidden.iter().enumerate().map(|(i, &(h, bound))| {
@@ -149,8 +182,10 @@ pub(crate) fn turned(x: &[Exact], angles: &[(f32, f32)]) -> Vec<Exact> {
     let rounded: Vec<f32> = x.iter().map(|v| v.0 as f32).collect();
     let (turned, abs) = rope::reference(&rounded, angles);
     let bound = |(i, (value, abs)): (usize, (f64, f64))| {
-        let (own, other) = (x[i].1, x[i ^ 1].1);
-        (value, own + other + 5.0 * U * abs + 1e-30)
+        let (cos, sin) = angles[i / 2];
+        let [cos, sin] = [cos, sin].map(|v| f64::from(v.abs()));
+        let own = x[i].1 * cos + x[i ^ 1].1 * sin;
+        (value, own + 5.0 * U * abs + 1e-30)
     };
     turned.into_iter().zip(abs).enumerate().map(bound).collect()
 }

@@ -10,7 +10,7 @@ use crate::gpu::Call;
 use crate::kernels::activations::Activations;
 use crate::kernels::halve;
 use crate::kernels::matmul::{MatmulParams, Norm};
-use crate::kernels::matmul_output::Kind;
+use crate::kernels::matmul_output::{Ending, Kind};
 use crate::kv::KvFormat;
 use crate::quant::{BLOCK_ROWS, GROUP};
 
@@ -25,7 +25,7 @@ pub(crate) fn canonical(call: &mut Call<'_>, effort: Effort) -> Result<Vec<Piece
     let order = Order {
         activations,
         lanes: call.number("LANES").expect("lanes are set") as usize,
-        norm: kind.has_norm().then_some(Norm { eps: shard.p.eps }),
+        norm: kind.norm.then_some(Norm { eps: shard.p.eps }),
     };
     let words = shard.tokens * shard.groups * activations.record_words();
     let words = call.read_range("x", 0..words)?;
@@ -117,16 +117,20 @@ impl Shard {
         sums
     }
 
-    fn end(&self, call: &mut Call<'_>, kind: Kind, out: Vec<Exact>) -> Result<Vec<Piece>> {
-        match kind {
-            Kind::Store { .. } => Ok(self.rows_of("y", self.first_row, self.rows, out)),
-            Kind::Gated => {
+    fn end(&self, call: &mut Call<'_>, kind: Kind, mut out: Vec<Exact>) -> Result<Vec<Piece>> {
+        if kind.bias {
+            let rows = self.first_row..self.first_row + self.rows;
+            out = endings::biased(out, &floats(&call.read_range("bias", rows)?));
+        }
+        match kind.ending {
+            Ending::Store => Ok(self.rows_of("y", self.first_row, self.rows, out)),
+            Ending::Gated(mlp) => {
                 let activations = Activations::stored_by(call);
-                let out = endings::gated(&out);
-                Ok(self.records(activations, self.first_row / 2, out, None))
+                let (first, out) = (self.first_row / mlp.blocks(), endings::mlp(mlp, &out));
+                Ok(self.records(activations, first, out, None))
             }
-            Kind::Residual => self.residual(call, &out),
-            Kind::Qkv(format) => self.qkv(call, format, &out),
+            Ending::Residual => self.residual(call, &out),
+            Ending::Qkv(format) => self.qkv(call, format, &out),
         }
     }
 
@@ -180,7 +184,7 @@ impl Shard {
             hidden,
             normed,
             squares,
-        } = endings::residual(out, &before, &gamma);
+        } = endings::residual(out, self.p.scale, &before, &gamma);
         let mut pieces = self.rows_of("hidden", first, rows, hidden);
         let activations = Activations::stored_by(call);
         pieces.extend(self.records(activations, first, normed, Some(squares)));

@@ -64,15 +64,12 @@ fn of_directory(dir: &HfDir, config: &Config, texts: &Texts) -> Result<GgufWrite
         .u32("llama.attention.head_count_kv", number(config.num_kv_heads))
         .u32("llama.attention.key_length", number(config.head_dim))
         .u32("llama.attention.value_length", number(config.head_dim))
-        .f32(
-            "llama.attention.layer_norm_rms_epsilon",
-            config.rms_norm_eps,
-        )
+        .f32("llama.attention.layer_norm_rms_epsilon", config.norm_eps)
         .u32("llama.vocab_size", number(config.vocab_size))
         .u32("llama.rope.dimension_count", number(config.head_dim))
-        .f32("llama.rope.freq_base", config.rope.theta as f32);
+        .f32("llama.rope.freq_base", config.ropes[0].theta as f32);
     // the other scalings are a tensor
-    if let RopeScaling::Linear { factor } = config.rope.scaling {
+    if let RopeScaling::Linear { factor } = config.ropes[0].scaling {
         file = file
             .string("llama.rope.scaling.type", "linear")
             .f32("llama.rope.scaling.factor", factor as f32);

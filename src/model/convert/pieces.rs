@@ -233,7 +233,7 @@ impl Planned {
                     each(&turned)?;
                 }
                 Turn::ToPairs(head) => {
-                    pairs_from_halves(&values, info.columns(), head, &mut turned);
+                    pairs_from_halves(&values, info.columns(), head, head, &mut turned);
                     each(&turned)?;
                 }
             }

@@ -8,10 +8,11 @@ use super::pieces::{Part, Planned, Turn};
 use super::{Layout, Target, keys, settings};
 use crate::error::{Error, Result};
 use crate::formats::stream::{Entry, gguf_header, safetensors_header};
-use crate::formats::{Checkpoint, ModelFiles, hf};
+use crate::formats::{Checkpoint, ModelFiles, TensorInfo, hf};
+use crate::model::config::Biases;
 use crate::model::rope::{Rope, RopeScaling};
-use crate::model::tensors::{Names, TensorMap};
-use crate::model::{Config, Texts, family};
+use crate::model::tensors::{Names, Role, TensorMap};
+use crate::model::{Config, Family, Texts, family};
 
 /// Bytes of tensors in one safetensors file where nothing else is asked for.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
@@ -51,7 +52,8 @@ impl<'a> Conversion<'a> {
     /// # Errors
     /// [`Error::Request`] for a target that the layout cannot hold; [`Error::Tensor`] for a matrix that is
     /// no whole number of groups; [`Error::Unsupported`] for a setting or tokenizer that the layout cannot
-    /// tell; whatever loading the model would report.
+    /// tell, and for another layout of a family that is not converted; whatever loading the model would
+    /// report.
     pub fn plan(
         files: &'a ModelFiles,
         target: Target,
@@ -63,18 +65,22 @@ impl<'a> Conversion<'a> {
         let config = (family.config)(files)?;
         let texts = Texts::load(files)?;
         let from = (family.names)(files);
-        let to = match layout {
-            Layout::Directory => family.layouts.0,
-            Layout::Gguf => family.layouts.1,
-        };
         // every tensor is there, and of the shape that the configuration tells
-        TensorMap::new(&config, &from, files.checkpoint())?;
-        let checkpoint = files.checkpoint();
-        let mut tensors = model_tensors(&config, (&from, &to), checkpoint, (target, layout))?;
+        let map = TensorMap::new(&config, &from, files.checkpoint())?;
+        let (checkpoint, rule) = (files.checkpoint(), (target, layout));
+        let is_same = layout == layout_of(files);
+        let mut tensors = match is_same {
+            true => same_tensors(&map, &from, rule)?,
+            false => {
+                let to = other_names(files, family, &config, layout)?;
+                model_tensors(&config, (&from, &to), checkpoint, rule)?
+            }
+        };
         let output = match layout {
             Layout::Directory => directory(files, &config, &texts, target, &tensors, shard_bytes)?,
             Layout::Gguf => {
-                if let Some(factors) = frequency_factors(&config) {
+                let factors = frequency_factors(&config).filter(|_| !is_same);
+                if let Some(factors) = factors {
                     let name = FREQUENCIES.to_owned();
                     tensors.push(Planned::values(name, factors));
                 }
@@ -139,6 +145,60 @@ fn check_pair(target: Target, layout: Layout) -> Result<()> {
     Err(Error::request(target.name(), problem))
 }
 
+fn layout_of(files: &ModelFiles) -> Layout {
+    match files {
+        ModelFiles::HuggingFace(_) => Layout::Directory,
+        ModelFiles::Gguf(_) => Layout::Gguf,
+    }
+}
+
+/// The names in the other layout, of a model that can be written in it.
+fn other_names(
+    files: &ModelFiles,
+    family: &Family,
+    config: &Config,
+    layout: Layout,
+) -> Result<Names> {
+    let (what, found) = match (family.layouts, config.biases == Biases::default()) {
+        (Some((directory, _)), true) if layout == Layout::Directory => return Ok(directory),
+        (Some((_, gguf)), true) => return Ok(gguf),
+        (Some(_), false) => ("biases, in another layout,", "of attention or MLP"),
+        (None, _) => ("another layout of a", config.architecture.as_str()),
+    };
+    Err(Error::Unsupported {
+        path: files.checkpoint().path().to_owned(),
+        what: what.to_owned(),
+        found: found.to_owned(),
+        supported: "the layout that the model has; either one for Llama".to_owned(),
+    })
+}
+
+/// Every tensor of the model, and those that are settings, under the names they have and in their order.
+fn same_tensors(map: &TensorMap, names: &Names, rule: (Target, Layout)) -> Result<Vec<Planned>> {
+    let checkpoint = map.checkpoint;
+    if let (Target::Int8 { .. }, true) = (rule.0, names.transposed) {
+        let problem = "is for matrices that are stored row by row; this model's are transposed";
+        return Err(Error::request(rule.0.name(), problem));
+    }
+    let is_setting = |name: &str| names.settings.iter().any(|ending| name.ends_with(ending));
+    let settings = checkpoint.tensors().filter(|info| is_setting(&info.name));
+    let settings = settings.map(|info| (info, Role::Vector));
+    let plan = |(info, role): (&TensorInfo, Role)| {
+        let part = match role {
+            Role::Table => Part::Table,
+            Role::Vector => Part::Norm,
+            Role::Matrix => Part::Linear,
+        };
+        let (name, path) = (info.name.clone(), checkpoint.file_of(info));
+        Planned::new(name, info.clone(), Turn::None, part, rule, path)
+    };
+    map.sources()
+        .into_iter()
+        .chain(settings)
+        .map(plan)
+        .collect()
+}
+
 /// Every tensor of the model under its new name.
 fn model_tensors(
     config: &Config,
@@ -166,26 +226,27 @@ fn model_tensors(
         )?);
         Ok(())
     };
-    add(from.embedding, to.embedding, Turn::None, Part::Table)?;
+    add(&from.embedding(), &to.embedding(), Turn::None, Part::Table)?;
     let (a, b) = (&from.layer, &to.layer);
+    let from_in = |index, name| from.in_layer(index, name);
+    let to_in = |index, name| to.in_layer(index, name);
     for index in 0..config.num_layers {
         for (from, to, turn, part) in [
             (a.attn_norm, b.attn_norm, Turn::None, Part::Norm),
-            (a.q, b.q, rotated, Part::Linear),
-            (a.k, b.k, rotated, Part::Linear),
-            (a.v, b.v, Turn::None, Part::Linear),
+            (a.qkv[0], b.qkv[0], rotated, Part::Linear),
+            (a.qkv[1], b.qkv[1], rotated, Part::Linear),
+            (a.qkv[2], b.qkv[2], Turn::None, Part::Linear),
             (a.o, b.o, Turn::None, Part::Linear),
             (a.mlp_norm, b.mlp_norm, Turn::None, Part::Norm),
-            (a.gate, b.gate, Turn::None, Part::Linear),
-            (a.up, b.up, Turn::None, Part::Linear),
+            (a.gate_up[0], b.gate_up[0], Turn::None, Part::Linear),
+            (a.gate_up[1], b.gate_up[1], Turn::None, Part::Linear),
             (a.down, b.down, Turn::None, Part::Linear),
         ] {
-            let from = format!("{}{index}.{from}", a.prefix);
-            let to = format!("{}{index}.{to}", b.prefix);
+            let (from, to) = (from_in(index, from), to_in(index, to));
             add(&from, &to, turn, part)?;
         }
     }
-    add(from.final_norm, to.final_norm, Turn::None, Part::Norm)?;
+    add(&from.final_norm(), &to.final_norm(), Turn::None, Part::Norm)?;
     if !config.tied_head {
         add(from.head, to.head, Turn::None, Part::Table)?;
     }
@@ -256,15 +317,16 @@ fn index(names: &[String], shards: &[(Vec<Entry>, u64, usize)]) -> Vec<u8> {
 
 /// What each frequency is divided by, where that is more than one factor for all.
 fn frequency_factors(config: &Config) -> Option<Vec<f32>> {
-    match &config.rope.scaling {
-        RopeScaling::None | RopeScaling::Linear { .. } => None,
+    match &config.ropes[0].scaling {
+        // the last is refused before
+        RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Long { .. } => None,
         RopeScaling::Factors(factors) => Some(factors.clone()),
         RopeScaling::Llama3 { .. } => {
             let plain = Rope {
-                theta: config.rope.theta,
                 scaling: RopeScaling::None,
+                ..config.ropes[0].clone()
             };
-            let scaled = config.rope.frequencies(config.head_dim);
+            let scaled = config.ropes[0].frequencies(config.head_dim);
             let plain = plain.frequencies(config.head_dim);
             let factors = plain
                 .iter()

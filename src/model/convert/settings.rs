@@ -154,7 +154,7 @@ fn quantization_config(group: Option<usize>) -> Value {
 /// The settings of a GGUF file as the hub's layout has them.
 fn of_config(gguf: &Gguf, config: &Config, texts: &Texts) -> Result<Value> {
     // the shortest text of the f32, not its digits as f64
-    let eps: f64 = config.rms_norm_eps.to_string().parse().expect("a number");
+    let eps: f64 = config.norm_eps.to_string().parse().expect("a number");
     let mut json = json!({
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -168,7 +168,7 @@ fn of_config(gguf: &Gguf, config: &Config, texts: &Texts) -> Result<Value> {
         "vocab_size": config.vocab_size,
         "max_position_embeddings": config.max_position_embeddings,
         "rms_norm_eps": eps,
-        "rope_theta": config.rope.theta,
+        "rope_theta": config.ropes[0].theta,
         "rope_scaling": rope_scaling(gguf, config)?,
         "attention_bias": false,
         "mlp_bias": false,
@@ -183,7 +183,7 @@ fn of_config(gguf: &Gguf, config: &Config, texts: &Texts) -> Result<Value> {
 }
 
 fn rope_scaling(gguf: &Gguf, config: &Config) -> Result<Value> {
-    match &config.rope.scaling {
+    match &config.ropes[0].scaling {
         RopeScaling::None => Ok(Value::Null),
         RopeScaling::Linear { factor } => Ok(json!({"rope_type": "linear", "factor": factor})),
         &RopeScaling::Llama3 {
@@ -195,11 +195,17 @@ fn rope_scaling(gguf: &Gguf, config: &Config) -> Result<Value> {
             "rope_type": "llama3", "factor": factor, "low_freq_factor": low_freq_factor,
             "high_freq_factor": high_freq_factor, "original_max_position_embeddings": original as u64,
         })),
+        RopeScaling::Long { .. } => Err(Error::Unsupported {
+            path: gguf.metadata.path().to_owned(),
+            what: "rope scaling, for a directory,".to_owned(),
+            found: "longrope".to_owned(),
+            supported: "none, linear, llama3".to_owned(),
+        }),
         RopeScaling::Factors(factors) => {
             let known = known_scalings().into_iter().find(|scaling| {
                 let rope = |scaling: &RopeScaling| Rope {
-                    theta: config.rope.theta,
                     scaling: scaling.clone(),
+                    ..config.ropes[0].clone()
                 };
                 let known = rope(scaling).frequencies(config.head_dim);
                 let plain = rope(&RopeScaling::None).frequencies(config.head_dim);
@@ -218,11 +224,11 @@ fn rope_scaling(gguf: &Gguf, config: &Config) -> Result<Value> {
                 });
             };
             let rope = Rope {
-                theta: config.rope.theta,
                 scaling,
+                ..config.ropes[0].clone()
             };
             let config = Config {
-                rope,
+                ropes: vec![rope],
                 ..config.clone()
             };
             rope_scaling(gguf, &config)

@@ -14,6 +14,11 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
+    /// Row `index`.
+    pub fn row(&self, index: usize) -> &[f32] {
+        &self.values[index * self.columns..][..self.columns]
+    }
+
     /// The product with each of `inputs`.
     pub fn times(&self, inputs: &[Vec<f64>]) -> Vec<Vec<f64>> {
         if inputs.is_empty() {

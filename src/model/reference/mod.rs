@@ -7,19 +7,20 @@ mod layer;
 mod matrix;
 
 use super::config::Config;
-use super::tensors::{Rows, TensorMap};
+use super::tensors::{Rows, TensorMap, Vector};
 use crate::error::Result;
-use crate::formats::checkpoint::TensorInfo;
 use crate::quant::Format;
-use layer::{Layer, normed};
+use layer::{Layer, Linear, Norm, capped};
 use matrix::Matrix;
 
 /// A model on the CPU.
 pub struct Reference {
     config: Config,
     embedding: Matrix,
+    /// `[position][hidden_size]`.
+    positions: Option<Matrix>,
     layers: Vec<Layer>,
-    final_norm: Vec<f32>,
+    final_norm: Norm,
     head: Option<Matrix>,
 }
 
@@ -33,44 +34,65 @@ pub struct Past {
 }
 
 impl Reference {
-    /// Reads all weights and rounds them as `format` does.
+    /// Reads all weights and rounds matrices as `format` does. The configuration is that of a context; see
+    /// [`Config::for_context`].
     ///
     /// # Errors
     /// What reading reports.
     pub fn load(config: &Config, map: &TensorMap, format: &Format) -> Result<Reference> {
-        let matrix = |rows: &Rows| -> Result<Matrix> {
+        let read = |rows: &Rows, format: Option<&Format>| -> Result<Matrix> {
             let (_, columns) = rows.shape();
             let mut values = Vec::new();
             rows.for_each(map.checkpoint, |_, piece| {
-                values.extend(format.round_trip(piece, columns));
+                match format {
+                    Some(format) => values.extend(format.round_trip(piece, columns)),
+                    None => values.extend_from_slice(piece),
+                }
                 Ok(())
             })?;
             Ok(Matrix { columns, values })
         };
-        let vector = |info: &TensorInfo| -> Result<Vec<f32>> {
-            let mut values = Vec::new();
-            map.checkpoint
-                .read_rows(info, 0..info.rows(), &mut values)?;
-            Ok(values)
+        let matrix = |rows: &Rows| read(rows, Some(format));
+        let vector = |vector: &Option<Vector>| {
+            let values = vector.as_ref().map(|vector| vector.read(map.checkpoint));
+            values.transpose()
         };
+        let linear = |rows: &Rows, bias: &Option<Vector>| -> Result<Linear> {
+            Ok(Linear {
+                matrix: matrix(rows)?,
+                bias: vector(bias)?,
+            })
+        };
+        let norm = |weight: &Vector, bias: &Option<Vector>| -> Result<Norm> {
+            Ok(Norm {
+                weight: weight.read(map.checkpoint)?,
+                bias: vector(bias)?,
+            })
+        };
+        let positions = map.positions.as_ref().map(|rows| read(rows, None));
         Ok(Reference {
             config: config.clone(),
             embedding: matrix(&map.embedding)?,
+            positions: positions.transpose()?,
             layers: map
                 .layers
                 .iter()
                 .map(|l| {
                     Ok(Layer {
-                        attn_norm: vector(l.attn_norm)?,
-                        qkv: matrix(&l.qkv)?,
-                        o: matrix(&l.o)?,
-                        mlp_norm: vector(l.mlp_norm)?,
-                        gate_up: matrix(&l.gate_up)?,
-                        down: matrix(&l.down)?,
+                        attn_norm: norm(&l.attn_norm, &l.attn_norm_bias)?,
+                        qkv: linear(&l.qkv, &l.qkv_bias)?,
+                        q_norm: vector(&l.q_norm)?,
+                        k_norm: vector(&l.k_norm)?,
+                        o: linear(&l.o, &l.o_bias)?,
+                        attn_norm_after: vector(&l.attn_norm_after)?,
+                        mlp_norm: norm(&l.mlp_norm, &l.mlp_norm_bias)?,
+                        gate_up: linear(&l.gate_up, &l.gate_up_bias)?,
+                        down: linear(&l.down, &l.down_bias)?,
+                        mlp_norm_after: vector(&l.mlp_norm_after)?,
                     })
                 })
                 .collect::<Result<_>>()?,
-            final_norm: vector(map.final_norm)?,
+            final_norm: norm(&map.final_norm, &map.final_norm_bias)?,
             head: map.head.as_ref().map(matrix).transpose()?,
         })
     }
@@ -112,33 +134,43 @@ impl Reference {
         each: &mut dyn FnMut(usize, &[Vec<f64>]),
     ) -> Vec<Vec<f64>> {
         assert_eq!(past.len(), self.layers.len(), "a past for each layer");
-        let columns = self.embedding.columns;
-        let row = |&id: &u32| {
-            self.embedding.values[id as usize * columns..][..columns]
-                .iter()
-                .map(|&v| f64::from(v))
-        };
-        let mut hidden: Vec<Vec<f64>> = tokens.iter().map(|id| row(id).collect()).collect();
+        let first = past.first().map_or(0, |past| past.keys.len());
+        let mut hidden: Vec<Vec<f64>> = (first..)
+            .zip(tokens)
+            .map(|(position, &id)| self.embedded(id, position))
+            .collect();
         for (index, (layer, past)) in self.layers.iter().zip(past).enumerate() {
-            layer.apply(&self.config, past, &mut hidden);
+            layer.apply(&self.config, index, past, &mut hidden);
             each(index, &hidden);
         }
-        normed(&self.config, &hidden, &self.final_norm)
+        self.final_norm.of(&self.config, &hidden)
+    }
+
+    /// What a token begins as.
+    fn embedded(&self, id: u32, position: usize) -> Vec<f64> {
+        let scale = f64::from(self.config.embedding_scale);
+        let row = self.embedding.row(id as usize).iter();
+        let mut hidden: Vec<f64> = row.map(|&v| f64::from(v) * scale).collect();
+        if let Some(positions) = &self.positions {
+            for (hidden, &v) in hidden.iter_mut().zip(positions.row(position)) {
+                *hidden += f64::from(v);
+            }
+        }
+        hidden
     }
 
     /// Logits of what [`Reference::hidden`] and [`Reference::forward`] return: `[..][vocab_size]`.
     pub fn head(&self, hidden: &[Vec<f64>]) -> Vec<Vec<f64>> {
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        head.times(hidden)
+        let (scale, cap) = (self.config.logit_scale, self.config.logit_cap);
+        let mut logits = head.times(hidden);
+        for logit in logits.iter_mut().flatten() {
+            *logit = capped(*logit * f64::from(scale), cap);
+        }
+        logits
     }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn add(to: &mut [f64], other: &[f64]) {
-    for (to, other) in to.iter_mut().zip(other) {
-        *to += other;
-    }
 }

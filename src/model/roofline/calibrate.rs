@@ -16,7 +16,7 @@ use crate::gpu::{DType, Gpu, Readback, Recorder};
 use crate::kernels::attention_output::Output;
 use crate::kernels::attention_plan::PlanLimits;
 use crate::kernels::matmul::{self, Norm};
-use crate::kernels::matmul_output::Out;
+use crate::kernels::matmul_output::{MlpKind, Out};
 use crate::kernels::peaks::Peaks;
 use crate::kernels::{argmax, attention, attention_merge, gather_rows};
 use crate::kv::{KvSlab, PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
@@ -111,8 +111,9 @@ fn tests(gpu: &Arc<Gpu>, subject: Subject, standard: &Standard) -> Result<Vec<Te
                 .flat_map(|l| l.iter().zip(&inputs).zip(&outputs))
             {
                 let norm = Some(Norm { eps: 1e-5 });
-                let out = Out::Gated { act };
-                matmul::record(rec, &subject.tuning, weights, x, tokens, norm, out);
+                let kind = MlpKind::SwiGlu;
+                let out = Out::Gated { act, kind };
+                matmul::record(rec, &subject.tuning, weights, x, tokens, norm, None, out);
             }
         };
         tests.push(Test {
@@ -131,8 +132,9 @@ fn tests(gpu: &Arc<Gpu>, subject: Subject, standard: &Standard) -> Result<Vec<Te
         let record = move |rec: &mut Recorder| {
             for weights in &matrices {
                 let norm = Some(Norm { eps: 1e-5 });
-                let out = Out::Gated { act: &act };
-                matmul::record(rec, &subject.tuning, weights, &x, tokens, norm, out);
+                let (act, kind) = (&act, MlpKind::SwiGlu);
+                let out = Out::Gated { act, kind };
+                matmul::record(rec, &subject.tuning, weights, &x, tokens, norm, None, out);
             }
         };
         tests.push(Test {
@@ -200,7 +202,8 @@ fn attention_test(
         pages: &pages,
         head_rows: HeadRows::None,
     };
-    let step = Step::new(&[span], &RopeTable::new(&c.rope, c.head_dim), &limits);
+    let ropes = [RopeTable::new(&c.ropes[0], c.head_dim)];
+    let step = Step::new(&[span], &ropes, &[None], false, &limits);
     let meta = gpu.tensor("calibration", DType::U32, &[step.words.len()])?;
     gpu.upload(&meta, 0, bytemuck::cast_slice(&step.words))?;
     let q = gpu.tensor("calibration", DType::F32, &[tokens, c.q_width()])?;
@@ -215,10 +218,10 @@ fn attention_test(
     let tuning = subject.tuning;
     Ok(Box::new(move |rec| {
         for slab in &slabs {
-            for round in &step.attention {
+            for round in step.attention.iter().flatten() {
                 for &(_, items) in &round.items {
                     attention::record(
-                        rec, &tuning, &shape, slab, &q, &meta, items, &partials, output, &out,
+                        rec, &tuning, &shape, slab, &q, &meta, items, None, &partials, output, &out,
                     );
                 }
                 let (at, rows) = (round.merge_at, round.merge_rows);

@@ -8,7 +8,6 @@ use crate::kernels::{Activations, Tuning};
 use crate::kv::KvFormat;
 use crate::model::Config;
 use crate::model::room::wanted_teams;
-use crate::model::rope::{Rope, RopeScaling};
 use crate::quant::Format;
 
 /// No kernel is taken for better or worse than this: a clock that jumped would say so.
@@ -122,13 +121,9 @@ pub(super) fn attending(standard: &Standard, kv: KvFormat, index: usize) -> Mode
         head_dim,
         intermediate_size: 4,
         vocab_size: 4,
-        rms_norm_eps: 1e-5,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-        },
         max_position_embeddings: 1 << 17,
         tied_head: true,
+        ..Config::default()
     };
     ModelShape::new(config, WeightForm::Q8, KvForm::from(kv), u64::MAX)
 }

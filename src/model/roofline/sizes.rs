@@ -4,7 +4,6 @@
 use crate::kernels::attention::AttentionShape;
 use crate::kv::{KvFormat, PAGE_SIZE, pages_for};
 use crate::model::scratch::attention_shape;
-use crate::model::shapes::extra_layer_params;
 use crate::model::{Config, Decoder};
 use crate::quant::{Format, f16, q8};
 
@@ -120,9 +119,6 @@ impl From<KvFormat> for KvForm {
 pub struct ModelShape {
     /// Its sizes.
     pub config: Config,
-    /// Parameters of a layer beside its matrices and two norms, f32 in any form: biases, norms of
-    /// heads, further norms.
-    pub extra_layer_params: usize,
     /// How weights are kept.
     pub weights: WeightForm,
     /// How keys and values are kept.
@@ -148,7 +144,6 @@ impl ModelShape {
     /// Of a model of these sizes, kept in these forms, where kernels bind at most `max_binding` bytes.
     pub fn new(config: Config, weights: WeightForm, kv: KvForm, max_binding: u64) -> ModelShape {
         ModelShape {
-            extra_layer_params: extra_layer_params(&config.architecture, &config),
             cached_kv_heads: config.num_kv_heads,
             config,
             weights,
@@ -177,7 +172,7 @@ impl ModelShape {
 
     /// All parameters; an embedding that is the head as well counts once.
     pub fn params(&self) -> u64 {
-        self.config.num_params() + (self.config.num_layers * self.extra_layer_params) as u64
+        self.config.num_params()
     }
 
     /// Bytes of all weights in `form`, norms in f32.
@@ -196,8 +191,7 @@ impl ModelShape {
         for matrix in c.layer_matrices() {
             add(c.num_layers, matrix);
         }
-        let norms = (2 * c.num_layers + 1) * c.hidden_size;
-        let vectors = norms + c.num_layers * self.extra_layer_params;
+        let vectors = c.num_layers * c.layer_vectors() + c.other_vectors();
         sum.all += 4 * vectors as u64;
         sum
     }
@@ -251,6 +245,7 @@ impl ModelShape {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::model::config::QkNorm;
     use crate::model::synthetic;
 
     /// A small shape in the formats that are the default.
@@ -297,12 +292,14 @@ pub(super) mod tests {
         let int8 = shape.weight_bytes_as(WeightForm::Int8);
         let matrices = shape.params() - norms / 4;
         assert_eq!(int8.all - int8.scales, matrices + norms);
-        let more = ModelShape {
-            extra_layer_params: 10,
-            ..tiny()
-        };
-        assert_eq!(more.params(), shape.params() + 20);
-        assert_eq!(more.weight_bytes().all, shape.weight_bytes().all + 80);
+        let mut more = tiny();
+        more.config.qk_norm = Some(QkNorm::Head);
+        let values = 2 * 2 * more.config.head_dim as u64;
+        assert_eq!(more.params(), shape.params() + values);
+        assert_eq!(
+            more.weight_bytes().all,
+            shape.weight_bytes().all + 4 * values
+        );
     }
 
     #[test]

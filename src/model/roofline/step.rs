@@ -4,6 +4,7 @@
 use super::sizes::ModelShape;
 use crate::kernels::attention_output::Output;
 use crate::kv::{PAGE_SIZE, SPLIT_SIZE};
+use crate::model::config::NormKind;
 
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,11 +148,21 @@ impl ModelShape {
         let row = self.weights.matrix_bytes(1, c.hidden_size);
         let gathered = n as f64 * (row.0 + row.1) as f64;
         let mut all = vec![memory("embedding", 1, table, gathered + 2.0 * hidden)];
+        if c.learned_positions {
+            all.push(memory("add_positions", 1, 1, 3.0 * hidden));
+        }
         let names = ["qkv", "o", "gate_up", "down"];
         for (name, (rows, columns)) in names.into_iter().zip(c.layer_matrices()) {
+            let reads_hidden = matches!(name, "qkv" | "gate_up");
+            if reads_hidden && c.norm == NormKind::Layer {
+                all.push(memory("layer_norm", layers, 1, 2.0 * hidden));
+            }
             all.push(self.matmul(name, layers, rows, columns, n, division));
+            if !reads_hidden && c.norm_places.after {
+                all.push(memory("add_norm", layers, 1, 4.0 * hidden));
+            }
             if name == "qkv" {
-                if self.slabs_of(step) > 1 {
+                if self.slabs_of(step) > 1 || c.qk_norm.is_some() {
                     let bytes = 2.0 * row_bytes(c.qkv_rows());
                     all.push(memory("rope", layers, self.slabs_of(step), bytes));
                 }
@@ -164,7 +175,13 @@ impl ModelShape {
                 let bytes = 8.0 * (rows * c.hidden_size) as f64;
                 all.push(memory("gather_rows", 1, 1, bytes));
             }
+            if c.norm == NormKind::Layer {
+                all.push(memory("layer_norm", 1, 1, 2.0 * hidden));
+            }
             all.push(self.matmul("head", 1, vocab, c.hidden_size, rows, division));
+            if c.finishes_logits() {
+                all.push(memory("finish_logits", 1, 1, 8.0 * (rows * vocab) as f64));
+            }
             // logits are written by the one and read by the other
             all.push(memory("draw", 1, 2, 8.0 * (rows * vocab) as f64));
         }

@@ -9,8 +9,9 @@
 mod secured;
 mod ways;
 
-use super::config::Config;
+use super::config::{Config, NormKind};
 use super::decoder::Decoder;
+use super::layer_pass::norm_before;
 use crate::error::{Error, Result};
 use crate::gpu::{Gpu, KeptFile, Recorder, Variant};
 use crate::kernels::Tuning;
@@ -141,6 +142,16 @@ pub fn shape_of(
         num_heads: config.num_heads,
         num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim,
+        mlp: config.mlp,
+        layer_norm: config.norm == NormKind::Layer,
+        norm_before: norm_before(config).is_some(),
+        norm_after: config.norm_places.after,
+        qk_norm: config.qk_norm,
+        biases: [config.biases.qkv, config.biases.o, config.biases.mlp],
+        positions: config.learned_positions,
+        logits: (config.finishes_logits()).then_some((config.logit_scale, config.logit_cap)),
+        score_cap: config.score_cap,
+        windowed: config.windows().iter().any(Option::is_some),
         vocab: config.vocab_size,
         several_slabs: false,
         many_rows: false,

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Recorder, Tensor};
 use crate::kernels::matmul::{self, Norm};
-use crate::kernels::matmul_output::Out;
+use crate::kernels::matmul_output::{MlpKind, Out};
 use crate::kernels::numbers::Data;
 use crate::kernels::{Activations, Tuning};
 use crate::quant::weights::SHARD_ROWS;
@@ -95,8 +95,9 @@ impl Place {
         let norm = Some(Norm { eps: 1e-5 });
         for layer in &self.layers[..layers] {
             for ((weights, x), act) in layer.iter().zip(&self.inputs).zip(&self.outputs) {
-                let out = Out::Gated { act };
-                matmul::record(rec, tuning, weights, x, tokens, norm, out);
+                let kind = MlpKind::SwiGlu;
+                let out = Out::Gated { act, kind };
+                matmul::record(rec, tuning, weights, x, tokens, norm, None, out);
             }
         }
     }

@@ -114,7 +114,28 @@ fn seeds() -> Vec<Vec<u8>> {
         "add_bos_token": false, "eos_token": {"content": "b"}}"#;
     let generation = r#"{"eos_token_id": 1, "temperature": 0.6, "top_p": 0.9, "top_k": 20}"#;
     let plain = config.replace("\"rope_scaling\"", "\"rope_was\"");
+    let gemma = r#"{"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"num_hidden_layers": 1,
+        "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 4,
+        "intermediate_size": 32, "layer_types": ["sliding_attention"], "sliding_window": 8,
+        "rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}}}"#;
+    let phi = config
+        .replace("Llama", "Phi3")
+        .replace("llama3", "longrope")
+        .replace(
+            "\"factor\": 8.0",
+            "\"short_factor\": [1, 1], \"long_factor\": [2, 4]",
+        );
+    let smol = config
+        .replace("Llama", "SmolLM3")
+        .replace("\"hidden_act\"", "\"no_rope_layers\": [0], \"hidden_act\"");
+    let gpt = r#"{"architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_embd": 64, "n_head": 2, "n_inner": null,
+        "n_positions": 16, "vocab_size": 4}"#;
     vec![
+        super::joined(&[gemma, &index, "{}", "{}"]),
+        super::joined(&[&phi, &index, "{}", "{}"]),
+        super::joined(&[&smol, &index, "{}", "{}"]),
+        super::joined(&[gpt, &index, "{}", "{}"]),
         super::joined(&[config, &index, tokenizer, generation, "{{ messages }}"]),
         super::joined(&[&plain, &index, "{}", "{}"]),
         super::joined(&["{}", r#"{"weight_map": {"a": "../one.safetensors"}}"#]),

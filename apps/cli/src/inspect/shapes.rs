@@ -161,7 +161,7 @@ impl Painter<'_> {
         let layer = t.place.layer.and_then(|layer| weights.layers.get(layer));
         let (kernel, op) = (t.variant.kernel.name, t.place.op);
         match (op, kernel, layer) {
-            ("embedding", ..) => {
+            ("embedding", "embedding", _) => {
                 format!(
                     "ids [{n}], table {} -> hidden [{n}, {}]",
                     matrix(&weights.embedding),
@@ -169,6 +169,8 @@ impl Painter<'_> {
                 )
             }
             (_, "halve", _) => format!("x [{n}, ..] -> f16"),
+            (_, "add_positions" | "add_norm", _) => format!("-> hidden [{n}, {}]", c.hidden_size),
+            (_, "layer_norm", _) => format!("hidden [{n}, {}] -> records", c.hidden_size),
             ("qkv", "rope", _) => format!("qkv [{n}, {}] -> {}", c.qkv_rows(), qkv(c, n)),
             ("qkv", _, Some(layer)) if t.tensors.iter().any(|(name, _)| name == "q") => {
                 format!("{} -> {}", product(n, &layer.qkv), qkv(c, n))
@@ -262,8 +264,12 @@ fn qkv(c: &Config, n: usize) -> String {
 fn meaning(t: &Traced) -> &'static str {
     let makes_q = t.tensors.iter().any(|(name, _)| name == "q");
     match (t.place.op, t.variant.kernel.name) {
-        ("embedding", _) => "a row of the table for each token",
+        ("embedding", "embedding") => "a row of the table for each token",
         (_, "halve") => "rows as f16, for matrix units",
+        (_, "add_positions") => "a row of the positions added to each token",
+        (_, "add_norm") => "norm, added to the residual stream",
+        (_, "layer_norm") => "norm of the residual stream",
+        (_, "finish_logits") => "factor and cap of the logits",
         ("qkv", "rope") => "rotated by position; keys and values into the cache",
         ("qkv", _) if makes_q => {
             "norm, product; rotated by position, keys and values into the cache"
