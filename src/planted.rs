@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     KeepKey,
     /// Who waits is not looked at again once nothing runs.
     DropWakeUp,
+    /// A page is given back while one more token sees it.
+    FreeEarly,
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use super::plan::Chunk;
 use super::request::{Event, Failure, FinishReason, RequestId};
 use super::scheduler::{MAX_LOSSES, Scheduler};
 use super::sequence::Sequence;
+use crate::kv::Tables;
+use crate::kv::prefix::Chain;
 use crate::planted::{Fault, planted};
 
 impl Scheduler {
@@ -27,8 +29,10 @@ impl Scheduler {
 
     /// Ends a sequence that computed no numbers, and what it left in the cache with it.
     pub(super) fn fail(&mut self, id: RequestId) -> Event {
-        let pages = std::mem::take(&mut self.sequences.get_mut(&id).expect("it draws").pages);
-        self.pages.forget(&pages);
+        let root = self.root(&self.sequences[&id].request.cache_salt);
+        let sequence = self.sequences.get_mut(&id).expect("it draws");
+        let pages = std::mem::take(&mut sequence.pages);
+        self.pages.forget(&pages, Chain::new(root), &sequence.tokens);
         self.pages.release(&pages);
         self.leave(id, FinishReason::Stop);
         let failure = Failure::NotNumbers;
@@ -99,8 +103,9 @@ impl Scheduler {
         } else if reason != FinishReason::Cancelled || !planted(Fault::ForgetRelease) {
             self.pages.release(&sequence.pages);
             if reason == FinishReason::Cancelled && planted(Fault::ReleaseTwice) {
-                self.pages
-                    .release(&sequence.pages[sequence.pages.len().saturating_sub(1)..]);
+                let last = |table: &Vec<_>| table[table.len().saturating_sub(1)..].to_vec();
+                let last: Tables = sequence.pages.iter().map(last).collect();
+                self.pages.release(&last);
             }
         }
         Some(Event::Finished { id, reason })

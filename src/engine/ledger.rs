@@ -266,11 +266,11 @@ impl Account {
 }
 
 fn page_counts(scheduler: &Scheduler) -> PageCounts {
-    let pool = scheduler.pages.pool();
+    let pages = &scheduler.pages;
     PageCounts {
-        used: pool.num_used(),
-        free: pool.num_free(),
-        cached: pool.num_idle(),
+        used: pages.num_used(),
+        free: pages.num_free(),
+        cached: pages.num_idle(),
     }
 }
 

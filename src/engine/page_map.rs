@@ -2,7 +2,8 @@
 
 use super::EngineCore;
 use super::request::RequestId;
-use crate::kv::PageId;
+use crate::kv::pages::there;
+use crate::kv::{PageId, PagePool};
 
 /// What a page is used for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,24 +17,29 @@ pub enum PageUse {
 }
 
 impl EngineCore {
-    /// All pages, in the order of their ids.
+    /// All pages, group by group, in the order of their ids.
     pub fn page_map(&self) -> Vec<PageUse> {
-        let pool = self.scheduler.pages.pool();
-        let pages = 0..pool.geometry().num_pages as PageId;
-        let of = |page| match pool.owners(page) {
-            0 if pool.is_idle(page) => PageUse::Cached,
-            0 => PageUse::Free,
-            _ => PageUse::Owned(Vec::new()),
+        let pages = &self.scheduler.pages;
+        let of = |pool: &PagePool| {
+            let of = |page| match pool.owners(page) {
+                0 if pool.is_idle(page) => PageUse::Cached,
+                0 => PageUse::Free,
+                _ => PageUse::Owned(Vec::new()),
+            };
+            let pages = 0..pool.geometry().num_pages as PageId;
+            pages.map(of).collect()
         };
-        let mut map: Vec<PageUse> = pages.map(of).collect();
+        let mut maps: Vec<Vec<PageUse>> = pages.pools().map(of).collect();
         for sequence in self.scheduler.sequences.values() {
-            for &page in &sequence.pages {
-                match &mut map[page as usize] {
-                    PageUse::Owned(owners) => owners.push(sequence.id),
-                    other => panic!("page {page} of {:?} is {other:?}", sequence.id),
+            for (map, table) in maps.iter_mut().zip(&sequence.pages) {
+                for page in there(table) {
+                    match &mut map[page as usize] {
+                        PageUse::Owned(owners) => owners.push(sequence.id),
+                        other => panic!("page {page} of {:?} is {other:?}", sequence.id),
+                    }
                 }
             }
         }
-        map
+        maps.concat()
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! Pages are promised before they are needed: a sequence is admitted with pages for all its known
 //! tokens and the one that it will draw, all or nothing, and takes one more each time it has filled
-//! the last. When there is none, the youngest gives up its own and is computed again later, from what
+//! the last. Of layers that see a window it has what the window and a step need, takes more where it goes
+//! on and gives back what it has passed. When there is none, the youngest gives up its own and is computed again later, from what
 //! the prefix cache still has of it. The oldest never does, so every request comes to its end.
 
 use super::request::RequestId;
 use super::scheduler::Scheduler;
 use super::sequence::{Rank, Sequence};
-use crate::kv::pages::PageCopy;
+use crate::kv::pages::{Lack, PageCopy, there};
 use crate::kv::prefix::Chain;
-use crate::kv::{PAGE_SIZE, PageId, Pages, SPLIT_PAGES, pages_for};
+use crate::kv::{GONE, PAGE_SIZE, PageId, PagePool, Pages, SPLIT_PAGES};
 use crate::planted::{Fault, planted};
 
 /// After so many preemptions others are preempted instead, where there are any.
@@ -61,8 +62,9 @@ impl Scheduler {
         if self.plan_suspect(&mut plan) {
             return plan;
         }
+        let before = plan.preempted.len();
         self.make_way(&mut plan);
-        let made_way = plan.preempted.len();
+        let made_way = plan.preempted.len() - before;
         let mut budget = self.step_tokens;
         let prompts = self.plan_decodes(&mut plan, &mut budget);
         if !plan.is_empty() {
@@ -84,13 +86,38 @@ impl Scheduler {
     /// Whether somebody who runs is to be computed without company; then that is the step. Everybody else
     /// keeps pages and place meanwhile.
     fn plan_suspect(&mut self, plan: &mut StepPlan) -> bool {
-        let suspect = self.running().find(|s| s.is_suspect()).map(|s| s.id);
-        let Some(sequence) = suspect.and_then(|id| self.sequences.get_mut(&id)) else {
+        let suspect = self.running().find(|s| s.is_suspect());
+        let Some((rank, id)) = suspect.map(|s| (s.rank(), s.id)) else {
             return false;
         };
+        if !self.secure(rank, id, plan) {
+            return false;
+        }
+        let sequence = self.sequences.get_mut(&id).expect("a running sequence");
         let mut budget = self.step_tokens;
         push_chunk(plan, sequence, &mut self.pages, &mut budget);
         true
+    }
+
+    /// Pages for what a step can compute of somebody who runs, those of others where it takes them.
+    /// `false` where it gave up its own.
+    fn secure(&mut self, rank: Rank, id: RequestId, plan: &mut StepPlan) -> bool {
+        // this runs for everybody in each step: a look-up each, as long as pages are there
+        loop {
+            let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+            let start = sequence.num_computed;
+            let end = sequence.tokens.len();
+            let end = end.min(start + self.limits.max_batched_tokens);
+            let (tables, copies) = (&mut sequence.pages, &mut plan.copies);
+            let Err(lack) = self.pages.reserve(tables, start, end, copies) else {
+                return true;
+            };
+            let victim = self.victim(rank, lack);
+            self.preempt(victim, plan);
+            if victim == id {
+                return false;
+            }
+        }
     }
 
     /// From now on a step has at most `tokens` tokens, whoever waits for it; as many as can run at least, and
@@ -108,24 +135,14 @@ impl Scheduler {
             if !plan.preempted.is_empty() && !self.running.contains_key(&rank) {
                 continue; // preempted for somebody older
             }
-            // this runs for everybody in each step: a look-up each, as long as pages are there
-            loop {
-                let sequence = self.sequences.get_mut(&id).expect("a running sequence");
-                let (start, end) = (sequence.num_computed, sequence.tokens.len());
-                if end - start > 1 {
-                    prompts.push((rank, id));
-                    break;
-                }
-                let (table, copies) = (&mut sequence.pages, &mut plan.copies);
-                if self.pages.reserve(table, start, end, copies) {
-                    push_chunk(plan, sequence, &mut self.pages, budget);
-                    break;
-                }
-                let victim = self.victim(rank, start);
-                self.preempt(victim, plan);
-                if victim == id {
-                    break;
-                }
+            if !self.secure(rank, id, plan) {
+                continue;
+            }
+            let sequence = self.sequences.get_mut(&id).expect("a running sequence");
+            if sequence.gap() > 1 {
+                prompts.push((rank, id));
+            } else {
+                push_chunk(plan, sequence, &mut self.pages, budget);
             }
         }
         prompts
@@ -134,19 +151,13 @@ impl Scheduler {
     /// Who gives its pages up for `needy`: the youngest that is not older, and has not done so too
     /// often. The oldest of all does not, unless there is no page of others where it needs one: then it
     /// begins again elsewhere.
-    fn victim(&self, needy: Rank, start: usize) -> RequestId {
+    fn victim(&self, needy: Rank, lack: Lack) -> RequestId {
         let (oldest, own) = (self.running.keys().next(), self.running[&needy]);
-        let (pool, table) = (self.pages.pool(), &self.sequences[&own].pages);
-        let geometry = pool.geometry();
-        // a page that is to be copied comes from its own slab, any other from that of its split
-        let slab = match table.get(start / PAGE_SIZE) {
-            Some(&shared) => Some(geometry.slab_of(shared)),
-            None => pool.slab_of_next(table),
-        };
+        let pool = self.pages.pools().nth(lack.group).expect("its group");
+        let of_slab = |page| pool.geometry().slab_of(page);
         let helps = |id: &RequestId| {
-            let pages = &self.sequences[id].pages;
-            let there = |&page: &PageId| slab.is_none_or(|slab| geometry.slab_of(page) == slab);
-            *id == own || pages.iter().any(there)
+            let mut pages = there(&self.sequences[id].pages[lack.group]);
+            *id == own || pages.any(|page| lack.slab.is_none_or(|slab| of_slab(page) == slab))
         };
         let candidates = || {
             let younger = self.running.range(needy..).rev();
@@ -202,8 +213,9 @@ impl Scheduler {
     /// Whether `id` would have room if everybody of a lower priority had gone, by numbers of seats and
     /// pages: with several slabs it may still find none.
     fn could_have_room(&self, id: RequestId, rank: Rank) -> bool {
-        let (sequence, pool) = (&self.sequences[&id], self.pages.pool());
-        let mut going = vec![0; pool.geometry().num_pages];
+        let sequence = &self.sequences[&id];
+        let pages = |pool: &PagePool| vec![0; pool.geometry().num_pages];
+        let mut going: Vec<Vec<u32>> = self.pages.pools().map(pages).collect();
         let mut seats = sequence.width();
         for (other, id) in &self.running {
             let running = &self.sequences[id];
@@ -211,17 +223,22 @@ impl Scheduler {
                 seats += running.width();
                 continue;
             }
-            for &page in &running.pages {
-                going[page as usize] += 1;
+            for (going, table) in going.iter_mut().zip(&running.pages) {
+                there(table).for_each(|page| going[page as usize] += 1);
             }
         }
-        let stays = |page: PageId| pool.owners(page) > going[page as usize];
         let mut chain = Chain::new(self.root(&sequence.request.cache_salt));
         let found = self.pages.find(&mut chain, &sequence.tokens);
-        let shared = found.into_iter().filter(|&page| stays(page)).count();
-        let gone = (0..going.len()).filter(|&page| !stays(page as PageId));
-        let needed = pages_for(sequence.tokens.len() + 1) - shared;
-        seats <= self.limits().max_running && needed <= gone.count()
+        let (computed, end) = (chain.num_pages * PAGE_SIZE, sequence.tokens.len() + 1);
+        let could = |(group, pool): (usize, &PagePool)| {
+            let stays = |page: PageId| pool.owners(page) > going[group][page as usize];
+            // what it shares with somebody who stays, and what it does not see
+            let table = found[group].iter();
+            let given = table.filter(|&&page| page == GONE || stays(page)).count();
+            let gone = (0..going[group].len()).filter(|&page| !stays(page as PageId));
+            self.pages.wanted(group, computed, end) - given <= gone.count()
+        };
+        seats <= self.limits().max_running && self.pages.pools().enumerate().all(could)
     }
 
     fn has_room(&mut self, id: RequestId) -> bool {
@@ -282,15 +299,15 @@ impl Scheduler {
         let mut known = &sequence.tokens[..];
         loop {
             let mut chain = Chain::new(root);
-            let mut pages = self.pages.find(&mut chain, known);
-            let found = pages.len();
-            self.pages.share(&pages);
-            let count = pages_for(sequence.tokens.len() + drawn).saturating_sub(found);
-            if self.pages.extend(&mut pages, count) {
-                (sequence.pages, sequence.chain) = (pages, chain);
+            let mut tables = self.pages.find(&mut chain, known);
+            let found = chain.num_pages;
+            self.pages.share(&tables);
+            let end = sequence.tokens.len() + drawn;
+            if self.pages.provide(&mut tables, found * PAGE_SIZE, end) {
+                (sequence.pages, sequence.chain) = (tables, chain);
                 return true;
             }
-            self.pages.release(&pages);
+            self.pages.release(&tables);
             if found == 0 {
                 return false;
             }
@@ -318,7 +335,7 @@ fn push_chunk(plan: &mut StepPlan, sequence: &mut Sequence, pages: &mut Pages, b
         draws,
     });
     if planted(Fault::PublishEarly) {
-        let (tokens, table) = (&sequence.tokens, &sequence.pages);
-        pages.publish(&mut sequence.chain, tokens, end, table);
+        let (tokens, tables) = (&sequence.tokens, &sequence.pages);
+        pages.publish(&mut sequence.chain, tokens, end, tables);
     }
 }

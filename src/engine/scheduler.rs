@@ -10,7 +10,7 @@ use super::request::{Event, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
-use crate::kv::{PAGE_SIZE, Pages, pages_for};
+use crate::kv::{Pages, pages_for};
 use crate::planted::{Fault, planted};
 use std::collections::BTreeMap;
 
@@ -89,8 +89,7 @@ impl Scheduler {
 
     /// The longest sequence that can ever be served, prompt and answer.
     pub fn servable_len(&self) -> usize {
-        let pages = self.pages.pool().geometry().num_pages;
-        self.limits.max_model_len.min(pages * PAGE_SIZE)
+        self.limits.max_model_len.min(self.pages.longest(0))
     }
 
     /// Takes a request into the queue.
@@ -209,10 +208,11 @@ impl Scheduler {
             if sequence.num_computed >= sequence.lost_at {
                 sequence.lost_at = 0; // it was not to blame, nor is it when it is preempted
             }
-            let (tokens, table) = (&sequence.tokens, &sequence.pages);
+            let (tokens, tables) = (&sequence.tokens, &mut sequence.pages);
             let computed = sequence.num_computed;
             self.pages
-                .publish(&mut sequence.chain, tokens, computed, table);
+                .publish(&mut sequence.chain, tokens, computed, tables);
+            self.pages.pass(tables, computed);
             let mut draw = || sampled.next().expect("a token for everyone who draws");
             match chunk.draws {
                 0 => {}
@@ -242,12 +242,15 @@ impl Scheduler {
             ids.pop();
         }
         let first = first.clone();
-        let computed = &first.pages[..pages_for(first.num_computed)];
+        let mut computed = first.pages.clone();
+        for table in &mut computed {
+            table.truncate(pages_for(first.num_computed));
+        }
         for &id in &ids {
-            self.pages.share(computed);
+            self.pages.share(&computed);
             let mut sibling = Sequence {
                 id,
-                pages: computed.to_vec(),
+                pages: computed.clone(),
                 arrival: id.0,
                 ..first.clone()
             };

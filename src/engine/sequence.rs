@@ -2,7 +2,7 @@
 
 use super::request::{FinishReason, Request, RequestId};
 use super::scheduler::MAX_LOSSES;
-use crate::kv::PageId;
+use crate::kv::Tables;
 use crate::kv::prefix::Chain;
 use std::cmp::Reverse;
 
@@ -31,8 +31,8 @@ pub struct Sequence {
     pub tokens: Vec<u32>,
     /// Tokens whose keys and values are in the cache.
     pub num_computed: usize,
-    /// Pages of the cache, in order.
-    pub pages: Vec<PageId>,
+    /// Pages of the cache.
+    pub pages: Tables,
     /// Further answers to the same prompt, which begin where it is computed.
     pub siblings: Vec<RequestId>,
     /// What became of it so far.

@@ -13,8 +13,12 @@
 //! a slot: page * 16 + token in page; one number says where a token's K and V go
 //! ```
 //!
-//! Page ids are the same in every layer, and every layer has the same slabs: one page table serves
-//! them all. A slab is what a kernel can bind, so a layer's pages are spread over as many slabs as
+//! Layers that see as much of a text are a *group*: page ids are the same in all of them, and each has the
+//! same slabs, so one page table serves them all. Most models are one group. Where some layers see a window
+//! alone, these have pages and tables of their own, and what no token will see again is given back while
+//! the sequence runs: its table says [`GONE`] there.
+//!
+//! A slab is what a kernel can bind, so a layer's pages are spread over as many slabs as
 //! the binding limit asks for. Attention walks a context in splits of 256 tokens, and a split is read
 //! by one workgroup from one slab: hence the rule of [`pool`], *the 16 pages of a split lie in one
 //! slab*.
@@ -40,8 +44,21 @@ pub const MAX_PAGES: usize = (1 << 27) - 1;
 /// Pages of a split.
 pub const SPLIT_PAGES: usize = SPLIT_SIZE / PAGE_SIZE;
 
-/// A page's number, across slabs.
+/// A page's number, across the slabs of its group.
 pub type PageId = u32;
+/// In place of a page that nobody sees again: no page's number.
+pub const GONE: PageId = PageId::MAX;
+/// A sequence's pages: by group its page table, from position 0 on. None at all is as good as empty ones.
+pub type Tables = Vec<Vec<PageId>>;
+
+/// Pages of the layers whose tokens see as much as one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageGroup {
+    /// The pages there are, and their slabs.
+    pub geometry: PageGeometry,
+    /// Tokens that a token sees, itself included; `None` where it sees all.
+    pub window: Option<usize>,
+}
 
 /// How many pages there are, and how they are spread over slabs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +102,35 @@ impl PageGeometry {
         let end = (first + self.slab_pages).min(self.num_pages);
         first as PageId..end as PageId
     }
+}
+
+/// Pages at the front of a table that no token from position `computed` on sees.
+pub fn pages_gone(computed: usize, window: Option<usize>) -> usize {
+    window.map_or(0, |window| {
+        (computed + 1).saturating_sub(window) / PAGE_SIZE
+    })
+}
+
+/// Pages that a sequence has at a time, at most, where a token sees `window` tokens and a step computes
+/// `chunk` of it: wherever in a page they begin.
+pub fn window_pages(window: usize, chunk: usize) -> usize {
+    pages_for(window.saturating_add(chunk)) + 1
+}
+
+/// Pages in which a sequence that is alone can go on for ever, in steps of `chunk` tokens: beside its own
+/// there may be two splits in `num_slabs` slabs that no other split fits in.
+fn lasting_pages(window: usize, chunk: usize, num_slabs: usize) -> usize {
+    let spare = if num_slabs > 1 { 2 * SPLIT_PAGES } else { 0 };
+    window_pages(window, chunk) + spare
+}
+
+/// Pages of a group where one whose tokens see all has `pages`: what `sequences` with `chunk` tokens in a step
+/// each can have at a time, where that is less.
+pub fn group_pages(window: Option<usize>, pages: usize, sequences: usize, chunk: usize) -> usize {
+    let own = window.map(|window| window_pages(window, chunk).saturating_mul(sequences));
+    own.map_or(pages, |own| {
+        pages.min(own.saturating_add(2 * SPLIT_PAGES))
+    })
 }
 
 /// Pages that hold `tokens` tokens.

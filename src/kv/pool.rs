@@ -18,7 +18,7 @@
 //! [`PagePool::extend`] then refuses although pages are free elsewhere, and the scheduler makes room
 //! as it does when none are.
 
-use super::{PageGeometry, PageId, SPLIT_PAGES};
+use super::{GONE, PageGeometry, PageId, SPLIT_PAGES};
 use crate::planted::{Fault, planted};
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl PagePool {
     /// `table` holds the sequence's pages from position 0 on. Idle pages are evicted where free ones
     /// are too few; [`PagePool::take_evicted`] tells which.
     pub fn extend(&mut self, table: &mut Vec<PageId>, count: usize) -> bool {
-        let Some(shares) = self.shares(table, count) else {
+        let Ok(shares) = self.shares(table, count, None) else {
             return false;
         };
         for (slab, count) in shares {
@@ -105,17 +105,25 @@ impl PagePool {
         true
     }
 
-    /// Whether [`PagePool::extend`] would succeed.
-    pub fn can_extend(&self, table: &[PageId], count: usize) -> bool {
-        self.shares(table, count).is_some()
-    }
-
-    /// The slab that the next page of `table` has to come from; `None` where any will do.
-    pub fn slab_of_next(&self, table: &[PageId]) -> Option<usize> {
-        let last = table
-            .last()
-            .filter(|_| !table.len().is_multiple_of(SPLIT_PAGES));
-        last.map(|&page| self.geometry.slab_of(page))
+    /// Whether [`PagePool::extend`] would succeed after [`PagePool::take_beside`] a page of `table`, where
+    /// there is one to be replaced.
+    ///
+    /// # Errors
+    /// The slab that a page would have to come from; `None` where any would do.
+    pub fn has_room(
+        &self,
+        table: &[PageId],
+        count: usize,
+        beside: Option<PageId>,
+    ) -> Result<(), Option<usize>> {
+        let slab = beside.map(|page| self.geometry.slab_of(page));
+        if let Some(slab) = slab
+            && self.free[slab].is_empty()
+            && self.idle[slab].is_empty()
+        {
+            return Err(Some(slab));
+        }
+        self.shares(table, count, slab).map(|_| ())
     }
 
     /// A page of the slab of `page`, with one owner, to take its place in a table.
@@ -124,27 +132,36 @@ impl PagePool {
         (self.free[slab].len() + self.idle[slab].len() > 0).then(|| self.take(slab))
     }
 
-    /// From which slabs `count` more pages of `table` would come, in order.
-    fn shares(&self, table: &[PageId], count: usize) -> Option<Vec<(usize, usize)>> {
+    /// From which slabs `count` more pages of `table` would come, in order, when `spoken_for` has given a
+    /// page to somebody else. Where there are too few, the slab that lacks them, or none in particular.
+    fn shares(
+        &self,
+        table: &[PageId],
+        count: usize,
+        spoken_for: Option<usize>,
+    ) -> Result<Vec<(usize, usize)>, Option<usize>> {
         let mut shares: Vec<(usize, usize)> = Vec::new();
-        let mut last_slab = table.last().map(|&page| self.geometry.slab_of(page));
+        // behind pages that are gone a split begins where it likes
+        let last = table.last().filter(|&&page| page != GONE);
+        let mut last_slab = last.map(|&page| self.geometry.slab_of(page));
         let mut taken = vec![0; self.free.len()];
+        if let Some(slab) = spoken_for {
+            taken[slab] = 1;
+        }
         let mut len = table.len();
         while len < table.len() + count {
             let in_split = len % SPLIT_PAGES;
             let wanted = (SPLIT_PAGES - in_split).min(table.len() + count - len);
-            let slab = match last_slab {
-                Some(slab) if in_split > 0 => slab,
-                _ => self.roomiest(&taken)?,
-            };
+            let begun = last_slab.filter(|_| in_split > 0);
+            let slab = begun.or_else(|| self.roomiest(&taken)).ok_or(None)?;
             if self.free[slab].len() + self.idle[slab].len() < taken[slab] + wanted {
-                return None;
+                return Err(begun);
             }
             taken[slab] += wanted;
             shares.push((slab, wanted));
             (last_slab, len) = (Some(slab), len + wanted);
         }
-        Some(shares)
+        Ok(shares)
     }
 
     /// The slab with the most free pages, the first of equals; where those are too few for a whole

@@ -4,9 +4,11 @@
 //! A page's key is the SHA-256 of its parent's key and its token ids, and the first parent's is that of
 //! the model and a salt, so a key stands for everything before it. It is not believed alone: parent
 //! and tokens are kept, and compared when a key is found. A lookup goes from the front and ends at
-//! the first page that is missing: pages behind an evicted one are out of reach, and age.
+//! the first page that is missing: pages behind an evicted one are out of reach, and age. Where tokens
+//! see a window a missing page is missed by those alone that see it, so a text can be gone on with
+//! wherever the pages of the last window are there.
 
-use super::{PAGE_SIZE, PageGeometry, PageId};
+use super::{GONE, PAGE_SIZE, PageGroup, PageId, SPLIT_PAGES, Tables, pages_gone};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -52,6 +54,14 @@ impl Chain {
             num_pages: 0,
         }
     }
+
+    /// One more page, whose key is `key`.
+    fn after(&self, key: PrefixKey) -> Chain {
+        Chain {
+            key,
+            num_pages: self.num_pages + 1,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -61,93 +71,160 @@ struct Entry {
     tokens: [u32; PAGE_SIZE],
 }
 
-/// Which page holds what.
+/// Which page of a group holds what.
 #[derive(Clone, Debug)]
-pub struct PrefixCache {
+struct Shelf {
+    group: PageGroup,
     index: BTreeMap<PrefixKey, PageId>,
     entries: Vec<Option<Entry>>,
 }
 
+impl Shelf {
+    /// The page of `tokens` after `chain`, which become `key`.
+    fn get(&self, chain: &Chain, key: &PrefixKey, tokens: &[u32]) -> Option<PageId> {
+        let page = *self.index.get(key)?;
+        let is_own = |e: &Entry| e.parent == chain.key && e.tokens == tokens;
+        let entry = self.entries[page as usize].as_ref();
+        entry.is_some_and(is_own).then_some(page)
+    }
+
+    /// Whether `page` may follow on those of `table`: not where a split would lie in two slabs, as it may
+    /// when two sequences computed the same at the same time.
+    fn goes_on(&self, table: &[PageId], page: PageId) -> bool {
+        let starts_split = table.len().is_multiple_of(SPLIT_PAGES);
+        let last = table.last().filter(|&&last| !starts_split && last != GONE);
+        let slab_of = |page| self.group.geometry.slab_of(page);
+        last.is_none_or(|&last| slab_of(last) == slab_of(page))
+    }
+
+    /// Pages at the front that whoever goes on after `chain` does not see.
+    fn gone(&self, chain: &Chain) -> usize {
+        pages_gone(chain.num_pages * PAGE_SIZE, self.group.window)
+    }
+
+    fn forget(&mut self, page: PageId) {
+        if let Some(entry) = self.entries[page as usize].take() {
+            self.index.remove(&entry.key);
+        }
+    }
+}
+
+/// Which pages hold what, by group.
+#[derive(Clone, Debug)]
+pub struct PrefixCache {
+    shelves: Vec<Shelf>,
+}
+
 impl PrefixCache {
-    /// Nothing in any of `num_pages` pages.
-    pub fn new(num_pages: usize) -> PrefixCache {
-        PrefixCache {
+    /// Nothing in any page of `groups`.
+    pub fn new(groups: &[PageGroup]) -> PrefixCache {
+        let shelf = |&group: &PageGroup| Shelf {
+            group,
             index: BTreeMap::new(),
-            entries: vec![None; num_pages],
+            entries: vec![None; group.geometry.num_pages],
+        };
+        PrefixCache {
+            shelves: groups.iter().map(shelf).collect(),
         }
     }
 
     /// Pages that can be found.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.shelves.iter().map(|shelf| shelf.index.len()).sum()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.len() == 0
     }
 
-    /// The pages that hold the beginning of `tokens`, as far as they go on from `chain`, which moves
-    /// along. The last token is left out: something has to be computed. Nor does it go where a split
-    /// would lie in two slabs, as it may when two sequences computed the same at the same time.
-    pub fn find(&self, chain: &mut Chain, tokens: &[u32], geometry: PageGeometry) -> Vec<PageId> {
-        let mut found: Vec<PageId> = Vec::new();
+    /// The pages that hold the beginning of `tokens`, as far as all is there that whoever goes on from
+    /// there sees: every page where it sees all, the last ones where it sees a window, [`GONE`] before
+    /// them. `chain`, which is at the beginning, moves along. The last token is left out: something has to
+    /// be computed.
+    pub fn find(&self, chain: &mut Chain, tokens: &[u32]) -> Tables {
+        assert_eq!(chain.num_pages, 0, "pages before the first are not looked for");
+        let mut tables: Tables = vec![Vec::new(); self.shelves.len()];
+        // by group, how many of the last pages are there in a row
+        let mut runs = vec![0; self.shelves.len()];
         let most = tokens.len().saturating_sub(1) / PAGE_SIZE;
-        while chain.num_pages < most {
-            let own = &tokens[chain.num_pages * PAGE_SIZE..][..PAGE_SIZE];
-            let key = chain.key.page(own);
-            let Some(&page) = self.index.get(&key) else {
-                break;
-            };
-            let is_own = |e: &Entry| e.parent == chain.key && e.tokens == own;
-            let starts_split = chain.num_pages.is_multiple_of(super::SPLIT_PAGES);
-            let last = found.last().filter(|_| !starts_split);
-            let elsewhere = |&last: &PageId| geometry.slab_of(last) != geometry.slab_of(page);
-            if !self.entries[page as usize].as_ref().is_some_and(is_own)
-                || last.is_some_and(elsewhere)
-            {
-                break;
+        let mut at = *chain;
+        'pages: while at.num_pages < most {
+            let own = &tokens[at.num_pages * PAGE_SIZE..][..PAGE_SIZE];
+            let key = at.key.page(own);
+            for ((shelf, table), run) in self.shelves.iter().zip(&mut tables).zip(&mut runs) {
+                let page = shelf.get(&at, &key, own);
+                let goes_on = page.is_some_and(|page| shelf.goes_on(table, page));
+                if !goes_on && shelf.group.window.is_none() {
+                    break 'pages;
+                }
+                *run = match page {
+                    Some(_) if goes_on => *run + 1,
+                    Some(_) => 1,
+                    None => 0,
+                };
+                table.push(page.unwrap_or(GONE));
             }
-            found.push(page);
-            chain.key = key;
-            chain.num_pages += 1;
+            at = at.after(key);
+            let seen = |shelf: &Shelf| at.num_pages - at.num_pages.min(shelf.gone(&at));
+            if self.shelves.iter().zip(&runs).all(|(s, &run)| run >= seen(s)) {
+                *chain = at;
+            }
         }
-        found
+        for (shelf, table) in self.shelves.iter().zip(&mut tables) {
+            table.truncate(chain.num_pages);
+            let gone = table.len().min(shelf.gone(chain));
+            table[..gone].fill(GONE);
+        }
+        tables
     }
 
     /// Puts the full pages among the first `computed` of `tokens` in, from `chain` on, which moves
-    /// along. Returns those that are new here; what somebody else put in stays.
+    /// along. Returns those that are new here, with their groups; what somebody else put in stays.
     pub fn publish(
         &mut self,
         chain: &mut Chain,
         tokens: &[u32],
         computed: usize,
-        pages: &[PageId],
-    ) -> Vec<PageId> {
+        tables: &[Vec<PageId>],
+    ) -> Vec<(usize, PageId)> {
         let mut published = Vec::new();
         while (chain.num_pages + 1) * PAGE_SIZE <= computed {
             let own = &tokens[chain.num_pages * PAGE_SIZE..][..PAGE_SIZE];
-            let (key, page) = (chain.key.page(own), pages[chain.num_pages]);
-            if let std::collections::btree_map::Entry::Vacant(vacant) = self.index.entry(key) {
-                vacant.insert(page);
-                self.entries[page as usize] = Some(Entry {
-                    key,
-                    parent: chain.key,
-                    tokens: own.try_into().expect("a page of tokens"),
-                });
-                published.push(page);
+            let key = chain.key.page(own);
+            for (group, (shelf, table)) in self.shelves.iter_mut().zip(tables).enumerate() {
+                let page = table[chain.num_pages];
+                assert_ne!(page, GONE, "page {} is put in too late", chain.num_pages);
+                if let std::collections::btree_map::Entry::Vacant(vacant) = shelf.index.entry(key) {
+                    vacant.insert(page);
+                    shelf.entries[page as usize] = Some(Entry {
+                        key,
+                        parent: chain.key,
+                        tokens: own.try_into().expect("a page of tokens"),
+                    });
+                    published.push((group, page));
+                }
             }
-            chain.key = key;
-            chain.num_pages += 1;
+            *chain = chain.after(key);
         }
         published
     }
 
     /// The page holds something else from now on.
-    pub fn forget(&mut self, page: PageId) {
-        if let Some(entry) = self.entries[page as usize].take() {
-            self.index.remove(&entry.key);
+    pub fn forget(&mut self, group: usize, page: PageId) {
+        self.shelves[group].forget(page);
+    }
+
+    /// The pages that hold the beginning of `tokens` from `chain` on, one by one, whatever lies between.
+    pub fn every_page(&self, mut chain: Chain, tokens: &[u32]) -> Vec<(usize, PageId)> {
+        let mut pages = Vec::new();
+        for own in tokens.chunks_exact(PAGE_SIZE) {
+            let key = chain.key.page(own);
+            let of = |(group, shelf): (usize, &Shelf)| Some((group, shelf.get(&chain, &key, own)?));
+            pages.extend(self.shelves.iter().enumerate().filter_map(of));
+            chain = chain.after(key);
         }
+        pages
     }
 
     /// Asserts that pages and keys agree.
@@ -155,21 +232,41 @@ impl PrefixCache {
     /// # Panics
     /// When they do not.
     pub fn check(&self) {
-        for (key, &page) in &self.index {
-            let entry = self.entries[page as usize].as_ref();
-            assert!(entry.is_some_and(|e| e.key == *key), "page {page}");
+        for shelf in &self.shelves {
+            for (key, &page) in &shelf.index {
+                let entry = shelf.entries[page as usize].as_ref();
+                assert!(entry.is_some_and(|e| e.key == *key), "page {page}");
+            }
+            let entries = shelf.entries.iter().flatten().count();
+            assert_eq!(entries, shelf.index.len(), "pages with content, and keys");
         }
-        let entries = self.entries.iter().flatten().count();
-        assert_eq!(entries, self.index.len(), "pages with content, and keys");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::PageGeometry;
 
     fn tokens(len: usize) -> Vec<u32> {
         (0..len as u32).map(|i| i * i % 97).collect()
+    }
+
+    /// One group that sees all, in slabs of a split.
+    fn whole(num_pages: usize) -> PageGroup {
+        PageGroup {
+            geometry: PageGeometry::new(num_pages, 16),
+            window: None,
+        }
+    }
+
+    fn put(cache: &mut PrefixCache, text: &[u32], computed: usize, pages: &[PageId]) -> Vec<PageId> {
+        let new = cache.publish(&mut chain(""), text, computed, &[pages.to_vec()]);
+        new.into_iter().map(|(_, page)| page).collect()
+    }
+
+    fn find(cache: &PrefixCache, text: &[u32]) -> Vec<PageId> {
+        cache.find(&mut chain(""), text).remove(0)
     }
 
     fn chain(salt: &str) -> Chain {
@@ -178,13 +275,13 @@ mod tests {
 
     #[test]
     fn what_was_put_in_is_found_up_to_the_first_difference() {
-        let geometry = PageGeometry::new(64, 16);
-        let mut cache = PrefixCache::new(64);
+        let mut cache = PrefixCache::new(&[whole(64)]);
         let text = tokens(100);
         let pages: Vec<PageId> = (0..7).collect();
-        let new = cache.publish(&mut chain("a"), &text, 100, &pages);
-        assert_eq!(new, pages[..6], "the seventh is not full");
-        let found = |salt, text: &[u32]| cache.find(&mut chain(salt), text, geometry).len();
+        let new = cache.publish(&mut chain("a"), &text, 100, &[pages.clone()]);
+        let of_first = |&page: &PageId| (0, page);
+        assert!(new.into_iter().eq(pages[..6].iter().map(of_first)), "the seventh is not full");
+        let found = |salt, text: &[u32]| cache.find(&mut chain(salt), text)[0].len();
         assert_eq!(found("a", &text), 6);
         assert_eq!(found("a", &text[..96]), 5, "one token is left to compute");
         assert_eq!(found("a", &text[..97]), 6);
@@ -201,51 +298,94 @@ mod tests {
 
     #[test]
     fn behind_a_forgotten_page_nothing_is_found() {
-        let geometry = PageGeometry::new(64, 16);
-        let mut cache = PrefixCache::new(64);
+        let mut cache = PrefixCache::new(&[whole(64)]);
         let text = tokens(100);
-        cache.publish(&mut chain(""), &text, 96, &[9, 8, 7, 6, 5, 4]);
-        cache.forget(7);
+        put(&mut cache, &text, 96, &[9, 8, 7, 6, 5, 4]);
+        cache.forget(0, 7);
         cache.check();
-        assert_eq!(cache.find(&mut chain(""), &text, geometry), [9, 8]);
+        assert_eq!(find(&cache, &text), [9, 8]);
         // computed again, elsewhere: the chain is whole
         let mut again = chain("");
-        assert_eq!(cache.find(&mut again, &text, geometry), [9, 8]);
-        assert_eq!(cache.publish(&mut again, &text, 48, &[9, 8, 3]), [3]);
-        assert_eq!(
-            cache.find(&mut chain(""), &text, geometry),
-            [9, 8, 3, 6, 5, 4]
-        );
+        assert_eq!(cache.find(&mut again, &text), [[9, 8]]);
+        assert_eq!(cache.publish(&mut again, &text, 48, &[vec![9, 8, 3]]), [(0, 3)]);
+        assert_eq!(find(&cache, &text), [9, 8, 3, 6, 5, 4]);
         cache.check();
     }
 
     #[test]
     fn a_split_is_not_taken_from_two_slabs() {
-        let geometry = PageGeometry::new(64, 16);
-        let mut cache = PrefixCache::new(64);
+        let mut cache = PrefixCache::new(&[whole(64)]);
         let text = tokens(20 * PAGE_SIZE);
         let mut pages: Vec<PageId> = (0..20).collect();
         pages[5] = 40;
-        cache.publish(&mut chain(""), &text, 19 * PAGE_SIZE, &pages);
-        assert_eq!(cache.find(&mut chain(""), &text, geometry), pages[..5]);
-        cache.forget(40);
-        cache.publish(
-            &mut chain(""),
-            &text,
-            19 * PAGE_SIZE,
-            &(0..20).collect::<Vec<_>>(),
-        );
+        put(&mut cache, &text, 19 * PAGE_SIZE, &pages);
+        assert_eq!(find(&cache, &text), pages[..5]);
+        cache.forget(0, 40);
+        let in_order: Vec<PageId> = (0..20).collect();
+        put(&mut cache, &text, 19 * PAGE_SIZE, &in_order);
         // from page 16 on another split, so another slab
-        assert_eq!(cache.find(&mut chain(""), &text, geometry).len(), 19);
+        assert_eq!(find(&cache, &text).len(), 19);
     }
 
     #[test]
     fn a_key_is_not_believed_alone() {
-        let geometry = PageGeometry::new(16, 16);
-        let mut cache = PrefixCache::new(16);
+        let mut cache = PrefixCache::new(&[whole(16)]);
         let text = tokens(33);
-        cache.publish(&mut chain(""), &text, 32, &[0, 1]);
-        cache.entries[1].as_mut().unwrap().tokens[3] ^= 1; // as if two texts had one hash
-        assert_eq!(cache.find(&mut chain(""), &text, geometry), [0]);
+        put(&mut cache, &text, 32, &[0, 1]);
+        cache.shelves[0].entries[1].as_mut().unwrap().tokens[3] ^= 1; // as if two texts had one hash
+        assert_eq!(find(&cache, &text), [0]);
+    }
+
+    /// One that sees all, and one that sees `window` tokens, of `num_pages` each.
+    fn two(window: usize, num_pages: usize) -> [PageGroup; 2] {
+        let all = whole(num_pages);
+        let window = Some(window);
+        [all, PageGroup { window, ..all }]
+    }
+
+    #[test]
+    fn where_a_window_is_seen_only_its_pages_have_to_be_there() {
+        let text = tokens(200);
+        let tables = [(0..12).collect::<Vec<PageId>>(), (20..32).collect()];
+        // who goes on at position 16 n sees the page before, and the one before that but for one token
+        for (window, pages_seen) in [(1, 0), (2, 1), (17, 1), (18, 2), (33, 2), (34, 3), (500, 12)] {
+            let mut cache = PrefixCache::new(&two(window, 64));
+            cache.publish(&mut chain(""), &text, 192, &tables);
+            let mut at = chain("");
+            let found = cache.find(&mut at, &text);
+            assert_eq!((at.num_pages, &found[0]), (12, &tables[0]));
+            let gone = 12 - pages_seen;
+            assert!(found[1][..gone].iter().all(|&page| page == GONE), "{window}");
+            assert_eq!(found[1][gone..], tables[1][gone..], "{window}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_gone_on_with_where_the_last_window_is_there() {
+        let text = tokens(200);
+        let tables = [(0..12).collect::<Vec<PageId>>(), (20..32).collect()];
+        let mut cache = PrefixCache::new(&two(30, 64)); // two pages before one that begins
+        cache.publish(&mut chain(""), &text, 192, &tables);
+        let len = |cache: &PrefixCache| {
+            let mut at = chain("");
+            cache.find(&mut at, &text);
+            at.num_pages
+        };
+        cache.forget(1, 20);
+        assert_eq!(len(&cache), 12, "nobody sees the first page any more");
+        cache.forget(1, 30);
+        assert_eq!(len(&cache), 10);
+        cache.forget(1, 26);
+        assert_eq!(len(&cache), 10, "28 and 29 are there");
+        cache.forget(1, 28);
+        assert_eq!(len(&cache), 6, "24 and 25");
+        cache.forget(0, 4);
+        assert_eq!(len(&cache), 4, "of those who see all a page is missed by everybody");
+        let first = [1, 2, 3].map(|page| cache.forget(1, 20 + page));
+        assert_eq!((len(&cache), first.len()), (0, 3));
+        cache.check();
+        // all that is left, for who does not trust it
+        let left = cache.every_page(chain(""), &text);
+        assert_eq!(left.len(), cache.len());
     }
 }
