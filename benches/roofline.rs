@@ -126,10 +126,10 @@ fn run(engine: &mut EngineCore, ids: &[u32], clock: &Clock) -> Result<Vec<f64>, 
             trial.feed(&[*id])?;
         }
         seconds.push((clock.now() - start) / STEPS as f64);
-        trial.rewind(depth);
+        trial.rewind(depth)?;
     }
     for tokens in PROMPTS {
-        trial.rewind(0);
+        trial.rewind(0)?;
         let start = clock.now();
         trial.feed(&ids[..tokens])?;
         seconds.push(clock.now() - start);

@@ -14,7 +14,7 @@ use super::EngineCore;
 use super::scheduler::MAX_LOSSES;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu};
-use crate::kv::{PageId, pages_for};
+use crate::kv::Tables;
 use crate::model::config::NormKind;
 use crate::model::step::{HeadRows, Span};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub enum Pooling {
 pub(super) struct Embedding {
     tokens: Vec<u32>,
     pooling: Pooling,
-    pages: Vec<PageId>,
+    pages: Tables,
     num_computed: usize,
     /// `[hidden_size]`, of the tokens that were computed.
     sum: Vec<f64>,
@@ -94,15 +94,8 @@ impl EngineCore {
                 limit: self.servable_len(),
             });
         }
-        let (mut pages, count) = (Vec::new(), pages_for(tokens.len()));
-        if !self.scheduler.pages().extend(&mut pages, count) {
-            let pool = self.scheduler.pages().pool();
-            let problem = format!(
-                "needs {count} pages of the cache, {} are not in use: requests in flight have the others",
-                pool.num_free() + pool.num_idle()
-            );
-            return Err(Error::request("input", problem));
-        }
+        let mut pages = Tables::new();
+        self.provide_embedding(&mut pages, 0, tokens.len())?;
         Ok(Embedding {
             tokens,
             pooling,
@@ -114,6 +107,27 @@ impl EngineCore {
             gpu: None,
             losses: 0,
         })
+    }
+
+    /// Pages for the next step at least.
+    fn provide_embedding(
+        &mut self,
+        pages: &mut Tables,
+        computed: usize,
+        len: usize,
+    ) -> Result<()> {
+        let all = self.scheduler.pages();
+        if all.provide(pages, computed, len) {
+            return Ok(());
+        }
+        let groups = 0..pages.len();
+        let more = groups.map(|group| all.wanted(group, computed, len).saturating_sub(pages[group].len()));
+        let problem = format!(
+            "needs {} more pages of the cache, {} are not in use: requests in flight have the others",
+            more.sum::<usize>(),
+            all.num_free() + all.num_idle()
+        );
+        Err(Error::request("input", problem))
     }
 
     /// Computes the next tokens. The result, once these were the last.
@@ -132,6 +146,12 @@ impl EngineCore {
             work.gpu = Some(Arc::clone(gpu));
             work.num_computed = 0;
             work.sum.fill(0.0);
+            let mut pages = std::mem::take(&mut work.pages);
+            self.scheduler.pages().release(&pages);
+            pages.clear();
+            let provided = self.provide_embedding(&mut pages, 0, work.tokens.len());
+            work.pages = pages;
+            provided?;
         }
         let mut most = self.decoder().max_batched_tokens();
         if !self.is_idle() {
@@ -158,6 +178,9 @@ impl EngineCore {
             }
         }
         work.num_computed = end;
+        self.scheduler.pages().pass(&mut work.pages, end);
+        // at once: nobody else gets what was just given back
+        self.provide_embedding(&mut work.pages, end, work.tokens.len())?;
         if end < work.tokens.len() {
             return Ok(None);
         }

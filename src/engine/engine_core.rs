@@ -59,7 +59,8 @@ impl EngineCore {
         };
         // pages live and die with the engine, and so with one model and one adapter: tokens and tenants
         // are all that tells them apart
-        let (pages, model) = (Pages::new(decoder.kv().geometry(), true), b"");
+        let (groups, chunk) = (decoder.kv().groups(), limits.max_batched_tokens);
+        let (pages, model) = (Pages::grouped(groups, chunk, true), b"");
         let mut core = EngineCore {
             scheduler: Scheduler::new(limits, pages, model),
             pacer: Pacer::new(!decoder.gpu().is_software()),

@@ -2,7 +2,7 @@
 
 use super::EngineCore;
 use crate::error::{Error, Result};
-use crate::kv::{PAGE_SIZE, PageId};
+use crate::kv::Tables;
 use crate::model::step::{HeadRows, Span};
 
 impl EngineCore {
@@ -28,13 +28,8 @@ impl EngineCore {
         if !self.is_idle() {
             return Err(Error::request("evaluate", "requests are in flight"));
         }
-        let mut pages: Vec<PageId> = Vec::new();
-        let grown = self
-            .scheduler
-            .pages()
-            .extend(&mut pages, tokens.len().div_ceil(PAGE_SIZE));
-        assert!(grown, "an idle pool holds any sequence of servable length");
-        let result = self.feed(tokens, &pages, chunk, from, &mut each);
+        let mut pages = Tables::new();
+        let result = self.feed(tokens, &mut pages, chunk, from, &mut each);
         self.scheduler.pages().release(&pages);
         result
     }
@@ -42,7 +37,7 @@ impl EngineCore {
     fn feed(
         &mut self,
         tokens: &[u32],
-        pages: &[PageId],
+        pages: &mut Tables,
         chunk: usize,
         from: usize,
         each: &mut impl FnMut(usize, &[f32]),
@@ -65,6 +60,8 @@ impl EngineCore {
             } else {
                 HeadRows::All
             };
+            let grown = self.scheduler.pages().provide(pages, start, tokens.len());
+            assert!(grown, "an idle pool holds any sequence of servable length");
             let span = Span {
                 tokens: &tokens[start..start + len],
                 first_position: start,
@@ -79,6 +76,7 @@ impl EngineCore {
                 each(start + row, logits);
             }
             start += len;
+            self.scheduler.pages().pass(pages, start);
         }
         Ok(())
     }

@@ -64,11 +64,11 @@ impl EngineCore {
         let recipe = self.runner.decoder().recipe();
         // others may hold the device, but nothing of what is on it
         self.runner.decoder().gpu().release();
-        let pages = self.runner.decoder().kv().geometry();
+        let pages = self.runner.decoder().kv().groups().to_vec();
         let make = || {
             let runner = Runner::warm(recipe.make()?)?;
             // what sequences own and may count on was promised when they came
-            if runner.decoder().kv().geometry() != pages {
+            if runner.decoder().kv().groups() != pages {
                 return Err(Error::OutOfMemory {
                     what: "the same KV cache as before".to_owned(),
                     bytes: self.runner.decoder().kv().size_bytes(),

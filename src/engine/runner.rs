@@ -128,10 +128,11 @@ impl Runner {
     }
 
     fn first_token(&mut self) -> Result<()> {
+        let pages = vec![vec![0]; self.decoder.kv().groups().len()];
         let span = Span {
             tokens: &[0],
             first_position: 0,
-            pages: &[0],
+            pages: &pages,
             head_rows: HeadRows::Last(1),
         };
         let row = Row {
@@ -168,8 +169,8 @@ impl Runner {
         );
         step.expected_seconds = batch.expected_seconds;
         let plan = SamplingPlan::new(&batch.rows, &mut step);
-        for &(from, to) in batch.copies {
-            self.decoder.copy_page(from, to);
+        for &copy in batch.copies {
+            self.decoder.copy_page(copy);
         }
         self.decoder.record(&step)?;
         if batch.rows.is_empty() {

@@ -9,14 +9,17 @@ use super::batch::{Batch, Row};
 use super::request::{Failure, Sampling};
 use crate::error::{Error, Result};
 use crate::gpu::Profile;
-use crate::kv::{PAGE_SIZE, PageId};
+use crate::kv::{GONE, Tables, pages_gone};
 use crate::model::step::{HeadRows, Span};
 
 /// Tokens whose keys and values are in the cache, and pages for more. Ends when dropped.
 pub struct Trial<'a> {
     engine: &'a mut EngineCore,
-    pages: Vec<PageId>,
-    len: usize,
+    pages: Tables,
+    /// What was fed.
+    tokens: Vec<u32>,
+    /// Tokens there are room for.
+    room: usize,
 }
 
 impl EngineCore {
@@ -35,16 +38,11 @@ impl EngineCore {
         if !self.is_idle() {
             return Err(Error::request("trial", "requests are in flight"));
         }
-        let mut pages = Vec::new();
-        let grown = self
-            .scheduler
-            .pages()
-            .extend(&mut pages, room.div_ceil(PAGE_SIZE));
-        assert!(grown, "an idle pool holds any sequence of servable length");
         Ok(Trial {
             engine: self,
-            pages,
-            len: 0,
+            pages: Tables::new(),
+            tokens: Vec::new(),
+            room,
         })
     }
 }
@@ -52,21 +50,39 @@ impl EngineCore {
 impl Trial<'_> {
     /// Tokens fed so far.
     pub fn len(&self) -> usize {
-        self.len
+        self.tokens.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.tokens.is_empty()
     }
 
-    /// Forgets all tokens from `len` on.
+    /// Forgets all tokens from `len` on. Where layers see a window and what it held there is gone, the
+    /// tokens before are computed again.
+    ///
+    /// # Errors
+    /// What the device reports.
     ///
     /// # Panics
     /// When there are fewer.
-    pub fn rewind(&mut self, len: usize) {
-        assert!(len <= self.len, "{len} of {} tokens", self.len);
-        self.len = len;
+    pub fn rewind(&mut self, len: usize) -> Result<()> {
+        assert!(len <= self.len(), "{len} of {} tokens", self.len());
+        let windows = self.engine.scheduler.pages().windows();
+        let sees_gone = |(window, table): (Option<usize>, &Vec<_>)| {
+            table.get(pages_gone(len, window)) == Some(&GONE)
+        };
+        if !windows.zip(&self.pages).any(sees_gone) {
+            self.tokens.truncate(len);
+            return Ok(());
+        }
+        self.engine.scheduler.pages().release(&self.pages);
+        self.pages.clear();
+        let tokens = std::mem::take(&mut self.tokens);
+        match &tokens[..len] {
+            [] => Ok(()),
+            tokens => self.feed(tokens).map(|_| ()),
+        }
     }
 
     /// Computes `tokens` in as few steps as a request would, and returns the likeliest token after
@@ -78,22 +94,30 @@ impl Trial<'_> {
     /// # Panics
     /// Without tokens, and when they do not fit.
     pub fn feed(&mut self, tokens: &[u32]) -> Result<u32> {
-        let room = self.pages.len() * PAGE_SIZE - self.len;
+        let room = self.room - self.len();
         assert!(
             (1..=room).contains(&tokens.len()),
             "{} tokens, room for {room}",
             tokens.len()
         );
-        let end = self.len + tokens.len();
+        let end = self.len() + tokens.len();
         let greedy = Sampling::default();
         let longest = self.engine.decoder().max_batched_tokens();
         let mut drawn = None;
         for chunk in tokens.chunks(longest) {
             self.recorder().mark_step();
-            let is_last = self.len + chunk.len() == end;
+            let start = self.len();
+            let is_last = start + chunk.len() == end;
+            let all = self.engine.scheduler.pages();
+            if !all.provide(&mut self.pages, start, start + chunk.len()) {
+                // kept as long as there was room, for those who go back
+                all.pass(&mut self.pages, start);
+                let grown = all.provide(&mut self.pages, start, start + chunk.len());
+                assert!(grown, "an idle pool holds any sequence of servable length");
+            }
             let span = Span {
                 tokens: chunk,
-                first_position: self.len,
+                first_position: start,
                 pages: &self.pages,
                 head_rows: if is_last {
                     HeadRows::Last(1)
@@ -115,7 +139,7 @@ impl Trial<'_> {
                 expected_seconds: None,
             };
             drawn = self.engine.runner.execute(&batch)?.pop();
-            self.len += chunk.len();
+            self.tokens.extend(chunk);
         }
         let drawn = drawn.expect("the last step draws a token");
         drawn

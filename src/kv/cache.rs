@@ -1,6 +1,6 @@
-//! Where pages lie on the device: per layer one K and one V tensor for each slab.
+//! Where pages lie on the device: per layer one K and one V tensor for each slab of its group.
 
-use super::{PAGE_SIZE, PageGeometry, PageId, SPLIT_PAGES};
+use super::{PAGE_SIZE, PageGeometry, PageGroup, PageId, SPLIT_PAGES};
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Part, Tensor, Variant};
 use crate::wgsl;
@@ -114,13 +114,15 @@ impl KvSlab {
 
 /// Keys and values of all layers.
 pub struct KvCache {
-    geometry: PageGeometry,
+    groups: Vec<PageGroup>,
+    /// Of each layer.
+    group_of: Vec<usize>,
     format: KvFormat,
     layers: Vec<Vec<KvSlab>>,
 }
 
 impl KvCache {
-    /// Bytes of one page, K and V, over all layers: what the number of pages is computed from.
+    /// Bytes of one page, K and V, over so many layers: what the number of pages is computed from.
     pub fn page_bytes(layers: usize, kv_heads: usize, head_dim: usize, format: KvFormat) -> u64 {
         layers as u64 * 2 * slab_page_bytes(kv_heads, head_dim, format)
     }
@@ -150,21 +152,20 @@ impl KvCache {
         Ok(PageGeometry::new(num_pages, slab_pages))
     }
 
-    /// Slabs for `num_pages` pages, none over the largest binding of `gpu`.
+    /// Slabs for the pages of `groups`, as [`KvCache::geometry_for`] spreads them; `group_of` is that of each
+    /// layer.
     ///
     /// # Errors
-    /// As [`KvCache::geometry_for`]; [`Error::OutOfMemory`] when the device has no room for all of them.
+    /// [`Error::OutOfMemory`] when the device has no room for all of them.
     pub fn allocate(
         gpu: &Gpu,
-        layers: usize,
+        groups: Vec<PageGroup>,
+        group_of: Vec<usize>,
         kv_heads: usize,
         head_dim: usize,
         format: KvFormat,
-        num_pages: usize,
     ) -> Result<KvCache> {
-        let max_binding = gpu.max_binding_bytes();
-        let geometry = KvCache::geometry_for(max_binding, kv_heads, head_dim, format, num_pages)?;
-        let slab = |slab: usize| {
+        let slab = |geometry: &PageGeometry, slab: usize| {
             let pages = geometry.pages_of(slab);
             let dims = [pages.len(), kv_heads, PAGE_SIZE, head_dim];
             Ok(KvSlab {
@@ -174,19 +175,38 @@ impl KvCache {
                 v: gpu.tensor("KV cache", format.dtype(), &dims)?,
             })
         };
-        let layers = (0..layers)
-            .map(|_| (0..geometry.num_slabs()).map(slab).collect())
-            .collect::<Result<_>>()?;
+        let layer = |&group: &usize| {
+            let geometry: &PageGeometry = &groups[group].geometry;
+            let slabs = 0..geometry.num_slabs();
+            slabs.map(|number| slab(geometry, number)).collect()
+        };
+        let layers = group_of.iter().map(layer).collect::<Result<_>>()?;
         Ok(KvCache {
-            geometry,
+            groups,
+            group_of,
             format,
             layers,
         })
     }
 
-    /// The pages there are, and their slabs: the same in every layer.
-    pub fn geometry(&self) -> PageGeometry {
-        self.geometry
+    /// The groups of layers, each with pages of its own.
+    pub fn groups(&self) -> &[PageGroup] {
+        &self.groups
+    }
+
+    /// The pages of a group, and their slabs: the same in every layer of it.
+    pub fn geometry(&self, group: usize) -> PageGeometry {
+        self.groups[group].geometry
+    }
+
+    /// The group of a layer.
+    pub fn group_of(&self, layer: usize) -> usize {
+        self.group_of[layer]
+    }
+
+    /// Whether the pages of some layers are in several slabs.
+    pub fn has_several_slabs(&self) -> bool {
+        self.groups.iter().any(|g| g.geometry.num_slabs() > 1)
     }
 
     /// How they are stored.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   weights | activations, metadata, read-backs | KV cache
-//!   fixed   | grow with context and sequences   | pages x bytes of a page
+//!   fixed   | grow with context and sequences   | pages x bytes of a page, less where layers see a window
 //!   <------------------------- at most the budget ------------------------->
 //! ```
 //!
@@ -75,7 +75,7 @@ impl FromStr for MemoryLimit {
 pub struct PoolSize {
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// Pages of the cache.
+    /// Pages of the cache; of layers that see a window there may be fewer.
     pub pages: usize,
 }
 
@@ -124,8 +124,8 @@ impl Wish {
 pub struct Costs<'a> {
     /// The weights.
     pub weights: u64,
-    /// A page, keys and values of all layers.
-    pub page: u64,
+    /// Keys and values of all layers; more for more of either size.
+    pub cache: &'a dyn Fn(PoolSize) -> u64,
     /// Everything else; more for more of either size.
     pub scratch: &'a dyn Fn(PoolSize) -> u64,
 }
@@ -133,9 +133,8 @@ pub struct Costs<'a> {
 impl Costs<'_> {
     /// Bytes of everything.
     pub fn total(&self, size: PoolSize) -> u64 {
-        let cache = self.page.saturating_mul(size.pages as u64);
         let rest = self.weights.saturating_add((self.scratch)(size));
-        cache.saturating_add(rest)
+        (self.cache)(size).saturating_add(rest)
     }
 }
 
@@ -236,7 +235,7 @@ fn refusal(costs: &Costs, size: PoolSize, limit: u64, longest: Option<PoolSize>)
             "the model ({} bytes of weights, {} of activations, {} of KV cache for {} tokens)",
             costs.weights,
             (costs.scratch)(size),
-            costs.page.saturating_mul(size.pages as u64),
+            (costs.cache)(size),
             size.pages * PAGE_SIZE
         ),
         needed_bytes: costs.total(size),

@@ -184,13 +184,22 @@ impl Config {
 
     /// The different windows of its layers, in the order in which they come first.
     pub fn windows(&self) -> Vec<Option<usize>> {
-        let mut windows = Vec::new();
-        for kind in self.layer_kinds.iter().take(self.num_layers) {
-            if !windows.contains(&kind.window) {
-                windows.push(kind.window);
+        let groups = self.layer_groups(usize::MAX);
+        groups.into_iter().map(|(window, _)| window).collect()
+    }
+
+    /// The same in a context of `context` tokens, where a window that no context exceeds is none, each with
+    /// the number of its layers.
+    pub fn layer_groups(&self, context: usize) -> Vec<(Option<usize>, usize)> {
+        let mut groups: Vec<(Option<usize>, usize)> = Vec::new();
+        for layer in 0..self.num_layers {
+            let window = self.layer_kind(layer).window.filter(|&w| w < context);
+            match groups.iter_mut().find(|(other, _)| *other == window) {
+                Some((_, layers)) => *layers += 1,
+                None => groups.push((window, 1)),
             }
         }
-        windows
+        groups
     }
 
     /// The same for a context of `context` tokens, where that decides about a factor; a window that no

@@ -30,7 +30,7 @@ use crate::kernels::matmul_output::Out;
 use crate::kernels::{
     Tuning, add_positions, attention_coop, embedding, finish_logits, gather_rows,
 };
-use crate::kv::{KvCache, KvFormat, PageGeometry};
+use crate::kv::{KvCache, KvFormat, PageGroup, group_pages};
 use std::sync::Arc;
 
 /// Sizes that are fixed when a model is loaded.
@@ -42,7 +42,7 @@ pub struct DecoderOptions {
     pub max_batched_tokens: usize,
     /// Sequences that may run at a time.
     pub max_running: usize,
-    /// Pages of the KV cache.
+    /// Pages of the KV cache; where layers see a window they have as many at most.
     pub num_pages: usize,
     /// Where the device has less memory than was thought, the longest sequence may become as short as
     /// this, in tokens.
@@ -66,13 +66,35 @@ impl DecoderOptions {
         }
     }
 
-    /// How its pages are spread over slabs of at most `max_binding` bytes.
+    /// The groups of its layers, whose pages are spread over slabs of at most `max_binding` bytes.
     ///
     /// # Errors
     /// As [`KvCache::geometry_for`].
-    pub fn geometry(&self, config: &Config, max_binding: u64) -> Result<PageGeometry> {
+    pub fn groups(&self, config: &Config, max_binding: u64) -> Result<Vec<PageGroup>> {
         let (heads, dim) = (config.num_kv_heads, config.head_dim);
-        KvCache::geometry_for(max_binding, heads, dim, self.kv_format, self.num_pages)
+        let group = |(window, _)| {
+            let (pages, format) = (self.pages_of(window), self.kv_format);
+            let geometry = KvCache::geometry_for(max_binding, heads, dim, format, pages)?;
+            Ok(PageGroup { geometry, window })
+        };
+        let groups = config.layer_groups(self.max_model_len).into_iter();
+        groups.map(group).collect()
+    }
+
+    /// Bytes of the keys and values of all its layers.
+    pub fn cache_bytes(&self, config: &Config) -> u64 {
+        let (heads, dim) = (config.num_kv_heads, config.head_dim);
+        let groups = config.layer_groups(self.max_model_len).into_iter();
+        let bytes = groups.map(|(window, layers)| {
+            let page = KvCache::page_bytes(layers, heads, dim, self.kv_format);
+            page.saturating_mul(self.pages_of(window) as u64)
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    fn pages_of(&self, window: Option<usize>) -> usize {
+        let (sequences, chunk) = (self.max_running, self.max_batched_tokens);
+        group_pages(window, self.num_pages, sequences, chunk)
     }
 }
 
@@ -86,8 +108,6 @@ pub struct Decoder {
     pub(super) scratch: Scratch,
     /// By rotary embedding.
     rope_tables: Vec<RopeTable>,
-    /// The different windows of its layers.
-    windows: Vec<Option<usize>>,
     pub(super) safety: Arc<Safety>,
     pub(super) recorder: Recorder,
 }
@@ -128,7 +148,7 @@ impl Decoder {
         let config = config.for_context(options.max_model_len);
         let ropes = config.ropes.iter();
         let rope_tables = ropes.map(|rope| RopeTable::new(rope, config.head_dim));
-        let (rope_tables, windows) = (rope_tables.collect(), config.windows());
+        let rope_tables = rope_tables.collect();
         let recorder = Recorder::new(gpu)?;
         Ok(Decoder {
             config,
@@ -138,7 +158,6 @@ impl Decoder {
             kv,
             scratch,
             rope_tables,
-            windows,
             safety: Arc::default(),
             recorder,
         })
@@ -223,23 +242,20 @@ impl Decoder {
     pub fn step(&self, spans: &[Span]) -> Step {
         let shape = attention_shape(&self.config);
         let num_tokens = spans.iter().map(|span| span.tokens.len()).sum();
-        let limits = PlanLimits {
-            geometry: self.kv.geometry(),
-            tiling: match coop_of(&self.options, num_tokens) {
-                Some(_) => attention_coop::tiling(&shape),
-                None => shape.tiling(),
-            },
+        let tiling = match coop_of(&self.options, num_tokens) {
+            Some(_) => attention_coop::tiling(&shape),
+            None => shape.tiling(),
+        };
+        let limits = |group: &PageGroup| PlanLimits {
+            geometry: group.geometry,
+            tiling,
             wanted_teams: wanted_teams(self.gpu().is_software()),
             partial_slots: self.scratch.partials.shape()[0],
         };
+        let groups = self.kv.groups().iter();
+        let groups: Vec<_> = groups.map(|group| (group.window, limits(group))).collect();
         let with_positions = self.config.learned_positions;
-        Step::new(
-            spans,
-            &self.rope_tables,
-            &self.windows,
-            with_positions,
-            &limits,
-        )
+        Step::new(spans, &self.rope_tables, &groups, with_positions)
     }
 
     /// Records the forward pass of `step`. Afterwards the first `step.head_rows` rows of
@@ -273,7 +289,6 @@ impl Decoder {
             config,
             options,
             weights,
-            windows,
             kv,
             scratch: s,
             recorder: rec,
@@ -306,7 +321,6 @@ impl Decoder {
             tuning,
             coop: coop_of(options, n),
             shape: attention_shape(config),
-            windows,
             step,
             s,
         };
@@ -314,7 +328,7 @@ impl Decoder {
         for (index, layer) in weights.layers.iter().enumerate() {
             let next_norm = weights.norm_after(index);
             pass.rec.at(Some(index), "");
-            pass.record(index, layer, kv.layer(index), next_norm);
+            pass.record(index, layer, kv.group_of(index), kv.layer(index), next_norm);
             if (index + 1) % layers_per_submit == 0 && index + 1 < config.num_layers {
                 pass.rec.submit()?;
             }
@@ -370,16 +384,18 @@ impl Decoder {
 /// Everything whose size can give way. The cache is last: what is small has to fit in any case.
 fn make_room(gpu: &Gpu, config: &Config, options: &DecoderOptions) -> Result<(KvCache, Scratch)> {
     let max_binding = gpu.max_binding_bytes();
-    let several_slabs = options.geometry(config, max_binding)?.num_slabs() > 1;
+    let groups = options.groups(config, max_binding)?;
+    let several_slabs = groups.iter().any(|g| g.geometry.num_slabs() > 1);
     let scratch = Scratch::plan(max_binding, config, options, several_slabs).allocate(gpu)?;
-    let kv = KvCache::allocate(
-        gpu,
-        config.num_layers,
-        config.num_kv_heads,
-        config.head_dim,
-        options.kv_format,
-        options.num_pages,
-    )?;
+    let config = config.clone().for_context(options.max_model_len);
+    let group_of = |layer| {
+        let window = config.layer_kind(layer).window;
+        let group = groups.iter().position(|group| group.window == window);
+        group.expect("a group for each window")
+    };
+    let group_of = (0..config.num_layers).map(group_of).collect();
+    let (heads, dim, format) = (config.num_kv_heads, config.head_dim, options.kv_format);
+    let kv = KvCache::allocate(gpu, groups, group_of, heads, dim, format)?;
     Ok((kv, scratch))
 }
 

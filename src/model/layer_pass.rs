@@ -9,7 +9,7 @@ use crate::kernels::attention::{self, AttentionShape};
 use crate::kernels::attention_output::Output;
 use crate::kernels::matmul::{self, Norm};
 use crate::kernels::matmul_output::Out;
-use crate::kernels::rope::{self, QkNormWeights};
+use crate::kernels::rope::{self, QkNormWeights, RopeRows};
 use crate::kernels::{
     Tuning, add_norm, attention_coop, attention_merge, halve, layer_norm, matmul_coop, pack,
 };
@@ -24,8 +24,6 @@ pub(super) struct LayerPass<'a> {
     /// What this step is computed by, where it is long and the mode is fast.
     pub coop: Option<Coop>,
     pub shape: AttentionShape,
-    /// Those that the step has plans for.
-    pub windows: &'a [Option<usize>],
     pub step: &'a Step,
     pub s: &'a Scratch,
 }
@@ -39,12 +37,13 @@ pub(super) fn norm_before(config: &Config) -> Option<Norm> {
 }
 
 impl LayerPass<'_> {
-    /// Records layer `index`: attention and the MLP, each added to the residual stream. `next_norm` is the
+    /// Records layer `index`, of a group of the cache: attention and the MLP, each added to the residual stream. `next_norm` is the
     /// weight of the norm that follows it.
     pub fn record(
         &mut self,
         index: usize,
         layer: &LayerWeights,
+        group: usize,
         slabs: &[KvSlab],
         next_norm: &Tensor,
     ) {
@@ -52,10 +51,9 @@ impl LayerPass<'_> {
         let kind = self.config.layer_kind(index);
         self.rec.at_op("qkv");
         self.normalise(&layer.attn_norm, layer.attn_norm_bias.as_ref());
-        self.project(layer, kind, slabs);
+        self.project(layer, kind, group, slabs);
         self.rec.at_op("attention");
-        let plan = self.windows.iter().position(|&w| w == kind.window);
-        for round in &self.step.attention[plan.expect("a plan for each window")] {
+        for round in &self.step.attention[group] {
             self.attention(slabs, kind.window, round);
         }
         if let Some(attended) = &s.attended {
@@ -91,9 +89,12 @@ impl LayerPass<'_> {
     }
 
     /// Queries, and keys and values on their way into the cache.
-    fn project(&mut self, layer: &LayerWeights, kind: LayerKind, slabs: &[KvSlab]) {
+    fn project(&mut self, layer: &LayerWeights, kind: LayerKind, group: usize, slabs: &[KvSlab]) {
         let (step, s, norm) = (self.step, self.s, norm_before(self.config));
-        let rows = step.rope_rows[kind.rope];
+        let rows = RopeRows {
+            slots_at: step.slots_at[group],
+            rope_at: step.rope_at[kind.rope],
+        };
         let bias = layer.qkv_bias.as_ref();
         let qk_norm = self.config.qk_norm.map(|kind| QkNormWeights {
             kind,

@@ -15,7 +15,7 @@ use crate::formats::checkpoint::Checkpoint;
 use crate::formats::{self, ModelFiles};
 use crate::gpu::{Gpu, OpenOptions};
 use crate::kernels::{self, Activations};
-use crate::kv::{KvCache, KvFormat, PAGE_SIZE};
+use crate::kv::{KvFormat, PAGE_SIZE};
 use crate::quant::{FORMATS, Format};
 use std::path::Path;
 use std::sync::Arc;
@@ -251,19 +251,15 @@ fn sizes(
         ..options.clone()
     };
     let (wish, wanted) = bounds.wanted(config, options, tuned, coop)?;
-    wanted.geometry(config, bounds.max_binding)?;
+    wanted.groups(config, bounds.max_binding)?;
     let costs = Costs {
         weights,
-        page: KvCache::page_bytes(
-            config.num_layers,
-            config.num_kv_heads,
-            config.head_dim,
-            options.kv_format,
-        ),
+        cache: &|size| wanted.with_pool(size).cache_bytes(config),
         scratch: &|size| {
             let options = wanted.with_pool(size);
-            let slabs = options.geometry(config, bounds.max_binding);
-            let several_slabs = slabs.is_ok_and(|g| g.num_slabs() > 1);
+            let groups = options.groups(config, bounds.max_binding);
+            let several_slabs =
+                groups.is_ok_and(|groups| groups.iter().any(|g| g.geometry.num_slabs() > 1));
             let (scratch, beside) = bounds.scratch_bytes(config, &options, several_slabs);
             scratch + beside
         },

@@ -14,8 +14,8 @@ use super::tune::{Source, Tuned};
 use super::{LoadOptions, shapes};
 use crate::error::Result;
 use crate::kernels::{Activations, Tuning};
-use crate::kv::{MAX_PAGES, PAGE_SIZE, SPLIT_PAGES, pages_for};
-pub use told::{ByFormat, Plan, Speed};
+use crate::kv::{MAX_PAGES, PAGE_SIZE, SPLIT_PAGES, group_pages, pages_for};
+pub use told::{ByFormat, KvGroup, Plan, Speed};
 
 /// More users are not looked for.
 const MOST_USERS: usize = 1 << 16;
@@ -116,7 +116,8 @@ impl Wanted {
             other_bytes: sum.other,
             total_bytes: total,
             binding_bytes: shape.max_binding,
-            kv_slabs_per_layer: self.slabs(shape.pages(context, users)),
+            kv_slabs_per_layer: self.slabs(&sum.groups),
+            kv_groups: sum.groups,
             weight_shards: shards.max().unwrap_or(1),
             memory_bytes: self.memory.map(|(bytes, _)| bytes),
             memory_source: self.memory.map(|(_, source)| source.name()),
@@ -165,24 +166,40 @@ impl Wanted {
                 pages: pages.min(MAX_PAGES as u64) as usize,
             })
         };
-        let several_slabs = self.slabs(pages).is_none_or(|slabs| slabs > 1);
         let config = &self.shape.config;
+        let group = |(window, layers)| {
+            let all = usize::try_from(pages).unwrap_or(usize::MAX);
+            let pages = group_pages(window, all, users, options.max_batched_tokens) as u64;
+            let bytes = self.shape.page_bytes_of(layers).saturating_mul(pages);
+            KvGroup {
+                window,
+                layers,
+                pages,
+                bytes,
+            }
+        };
+        let groups = config.layer_groups(context).into_iter();
+        let groups: Vec<KvGroup> = groups.map(group).collect();
+        let several_slabs = self.slabs(&groups).is_none_or(|slabs| slabs > 1);
         let (scratch, other) = self.bounds.scratch_bytes(config, &options, several_slabs);
+        let bytes = groups.iter().map(|group| group.bytes);
         Sum {
             weights: self.shape.weight_bytes().all,
-            pages: self.shape.page_bytes().saturating_mul(pages),
+            pages: bytes.fold(0, u64::saturating_add),
+            groups,
             scratch,
             other,
         }
     }
 
-    /// Into how many slabs a layer's `pages` go; `None` where a binding does not hold a split.
-    fn slabs(&self, pages: u64) -> Option<usize> {
-        let layers = 2 * self.shape.config.num_layers.max(1) as u64;
-        let fitting = self.shape.max_binding / (self.shape.page_bytes() / layers).max(1);
+    /// Into how many slabs the pages of a layer go that has most; `None` where a binding does not hold a
+    /// split.
+    fn slabs(&self, groups: &[KvGroup]) -> Option<usize> {
+        let fitting = self.shape.max_binding / (self.shape.page_bytes_of(1) / 2).max(1);
         let split = SPLIT_PAGES as u64;
         let slab = fitting / split * split;
-        (slab > 0).then(|| pages.div_ceil(slab) as usize)
+        let most = groups.iter().map(|group| group.pages).max()?;
+        (slab > 0).then(|| most.div_ceil(slab) as usize)
     }
 
     fn verdict(
@@ -204,9 +221,11 @@ impl Wanted {
             };
         };
         let fits = |context: usize, users: usize| {
-            let pages = self.shape.pages(context, users);
             let sum = self.sum(options, context, users);
-            pages <= MAX_PAGES as u64 && self.slabs(pages).is_some() && sum.total() <= memory
+            let pages = sum.groups.iter().map(|group| group.pages).max();
+            pages.is_none_or(|pages| pages <= MAX_PAGES as u64)
+                && self.slabs(&sum.groups).is_some()
+                && sum.total() <= memory
         };
         // whole pages: less would leave room that nobody can use
         let longest = |users| {
@@ -230,7 +249,7 @@ impl Wanted {
         let weights = self.shape.weight_bytes().all;
         let reason = if fits {
             sizes
-        } else if self.slabs(1).is_none() {
+        } else if self.slabs(&self.sum(options, context, users).groups).is_none() {
             format!("{SPLIT_PAGES} pages of a layer are over the largest binding of this adapter")
         } else if pages_for(context) as u64 * users as u64 > MAX_PAGES as u64 {
             format!("a cache has at most {MAX_PAGES} pages")
@@ -304,6 +323,8 @@ impl Wanted {
 /// What things take, in bytes.
 struct Sum {
     weights: u64,
+    groups: Vec<KvGroup>,
+    /// Of all groups.
     pages: u64,
     scratch: u64,
     other: u64,

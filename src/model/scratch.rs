@@ -122,13 +122,13 @@ impl Scratch<Spec> {
         let slots = ((max_binding.min(32 << 20) / slot_bytes) as usize)
             .min(n * token_slots)
             .max(token_slots);
-        // its page table, and the different tokens that penalties look back at
+        // its page tables, and the different tokens that penalties look back at
         let different = options.max_model_len.min(config.vocab_size);
-        let of_sequence = pages_for(options.max_model_len) + 3 * different;
-        let (ropes, plans) = (config.ropes.len(), config.windows().len());
-        // of a token its id, slot, position and row of logits, its angles, and its items and merge rows
-        let of_token = 4 + config.head_dim * ropes + 12 * plans;
-        let meta_words = n * of_token + options.max_running * of_sequence + 16 * slots * plans;
+        let (ropes, groups) = (config.ropes.len(), config.windows().len());
+        let of_sequence = pages_for(options.max_model_len) * groups + 3 * different;
+        // of a token its id, position and row of logits, its angles, its slots, and its items and merge rows
+        let of_token = 3 + config.head_dim * ropes + 13 * groups;
+        let meta_words = n * of_token + options.max_running * of_sequence + 16 * slots * groups;
         let halved = config.hidden_size.max(config.q_width());
         let halved = halve::dims(n, halved.max(config.intermediate_size));
         let page = [config.num_kv_heads, PAGE_SIZE, config.head_dim];

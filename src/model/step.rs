@@ -4,8 +4,7 @@
 use super::rope::RopeTable;
 use crate::kernels::attention::Items;
 use crate::kernels::attention_plan::{self, Item, MergeRow, PlanLimits, PlanSequence, Round};
-use crate::kernels::rope::RopeRows;
-use crate::kv::{PAGE_SIZE, PageId};
+use crate::kv::{PAGE_SIZE, PageId, pages_for};
 
 /// Items of few tokens that get a dispatch of their own beside wider ones, at least.
 const LEAST_NARROW: usize = 2;
@@ -17,8 +16,9 @@ pub struct Span<'a> {
     pub tokens: &'a [u32],
     /// Position of the first.
     pub first_position: usize,
-    /// The sequence's pages, at least as many as its tokens up to the last of the span need.
-    pub pages: &'a [PageId],
+    /// The sequence's page table of each group, at least as long as its tokens up to the last of the span
+    /// need; pages that none of them sees may be any number.
+    pub pages: &'a [Vec<PageId>],
     /// Which of them get logits.
     pub head_rows: HeadRows,
 }
@@ -42,8 +42,10 @@ pub struct Step {
     pub num_tokens: usize,
     /// Token ids: `[num_tokens]`.
     pub ids_at: usize,
-    /// Slots and rotation of each token, by rotary embedding.
-    pub rope_rows: Vec<RopeRows>,
+    /// The slot of each token, by group: `[num_tokens]`.
+    pub slots_at: Vec<usize>,
+    /// The rotation of each token, by rotary embedding.
+    pub rope_at: Vec<usize>,
     /// Position of each token, where a table of positions is read: `[num_tokens]`.
     pub positions_at: Option<usize>,
     /// Row numbers of the tokens that get logits: `[head_rows]`.
@@ -56,7 +58,7 @@ pub struct Step {
     pub longest_span: usize,
     /// Seconds that the step will take, where somebody knows.
     pub expected_seconds: Option<f64>,
-    /// Who attends to what, by window: rounds that share the partial results, one after another.
+    /// Who attends to what, by group: rounds that share the partial results, one after another.
     pub attention: Vec<Vec<AttentionRound>>,
 }
 
@@ -73,16 +75,15 @@ pub struct AttentionRound {
 
 impl Step {
     /// Lays out the metadata of `spans`: angles for each of `ropes`, positions where they are asked for, and
-    /// a plan of attention for each of `windows`.
+    /// for each of `groups`, which see a window or all, slots, page tables and a plan of attention.
     ///
     /// # Panics
     /// When a span has no token, or fewer pages than its tokens need.
     pub fn new(
         spans: &[Span],
         ropes: &[RopeTable],
-        windows: &[Option<usize>],
+        groups: &[(Option<usize>, PlanLimits)],
         with_positions: bool,
-        limits: &PlanLimits,
     ) -> Step {
         let mut words: Vec<u32> = spans.iter().flat_map(|s| s.tokens).copied().collect();
         let num_tokens = words.len();
@@ -92,16 +93,18 @@ impl Step {
                 .flat_map(|s| (0..s.tokens.len()).map(move |i| (s, s.first_position + i)))
         };
 
-        let slots_at = words.len();
-        for (span, position) in positions() {
-            let page = span.pages[position / PAGE_SIZE];
-            words.push(page * PAGE_SIZE as u32 + (position % PAGE_SIZE) as u32);
+        let mut slots_at = Vec::with_capacity(groups.len());
+        for group in 0..groups.len() {
+            slots_at.push(words.len());
+            for (span, position) in positions() {
+                let page = span.pages[group][position / PAGE_SIZE];
+                words.push(page * PAGE_SIZE as u32 + (position % PAGE_SIZE) as u32);
+            }
         }
-        let mut rope_rows = Vec::with_capacity(ropes.len());
+        let mut rope_at = Vec::with_capacity(ropes.len());
         for rope in ropes {
             words.resize(words.len().next_multiple_of(4), 0); // angles are read four at a time
-            let rope_at = words.len();
-            rope_rows.push(RopeRows { slots_at, rope_at });
+            rope_at.push(words.len());
             for (_, position) in positions() {
                 rope.push_row(position, &mut words);
             }
@@ -129,10 +132,10 @@ impl Step {
             .iter()
             .copied()
             .eq(0..num_tokens as u32);
-        let sequences = push_tables(spans, &mut words);
-        let mut attention = Vec::with_capacity(windows.len());
-        for &window in windows {
-            let rounds = attention_plan::plan(&sequences, limits, window);
+        let mut attention = Vec::with_capacity(groups.len());
+        for (group, (window, limits)) in groups.iter().enumerate() {
+            let sequences = push_tables(spans, group, &mut words);
+            let rounds = attention_plan::plan(&sequences, limits, *window);
             let rounds = rounds
                 .iter()
                 .map(|round| push_round(round, limits.tiling.narrow_tokens, &mut words));
@@ -142,7 +145,8 @@ impl Step {
             words,
             num_tokens,
             ids_at: 0,
-            rope_rows,
+            slots_at,
+            rope_at,
             positions_at,
             head_rows_at,
             head_rows,
@@ -154,18 +158,25 @@ impl Step {
     }
 }
 
-/// Appends page tables.
-fn push_tables<'a>(spans: &[Span<'a>], words: &mut Vec<u32>) -> Vec<PlanSequence<'a>> {
+/// Appends the page tables of a group.
+fn push_tables<'a>(
+    spans: &[Span<'a>],
+    group: usize,
+    words: &mut Vec<u32>,
+) -> Vec<PlanSequence<'a>> {
     let mut sequences = Vec::with_capacity(spans.len());
     let mut token0 = 0;
     for span in spans {
         let table_at = words.len();
-        words.extend_from_slice(span.pages);
+        // promised pages are of no use yet
+        let pages = pages_for(span.first_position + span.tokens.len());
+        let page_table = &span.pages[group][..pages];
+        words.extend_from_slice(page_table);
         sequences.push(PlanSequence {
             token0,
             num_tokens: span.tokens.len(),
             position0: span.first_position,
-            page_table: span.pages,
+            page_table,
             table_at,
         });
         token0 += span.tokens.len();
@@ -214,7 +225,7 @@ mod tests {
 
     fn limits() -> PlanLimits {
         PlanLimits {
-            geometry: PageGeometry::new(64, 64),
+            geometry: PageGeometry::new(128, 128),
             tiling: Tiling {
                 tile_tokens: 8,
                 narrow_tokens: 1,
@@ -235,24 +246,29 @@ mod tests {
         })
     }
 
-    /// 5 tokens from position 300 on and one at position 7.
+    /// 5 tokens from position 300 on and one at position 7, in groups that see this much.
     fn step(ropes: &[RopeTable], windows: &[Option<usize>], with_positions: bool) -> Step {
-        let pages: Vec<PageId> = (0..20).collect();
+        // another table in each group, and pages before it that are nowhere
+        let first = |group: usize| 20 * group as PageId;
+        let long = |group| (first(group)..first(group) + 20).collect();
+        let long: Vec<Vec<PageId>> = (0..windows.len()).map(long).collect();
+        let short: Vec<Vec<PageId>> = (0..windows.len()).map(|group| vec![first(group) + 63]).collect();
         let spans = [
             Span {
                 tokens: &[1, 2, 3, 4, 5],
                 first_position: 300,
-                pages: &pages,
+                pages: &long,
                 head_rows: HeadRows::Last(1),
             },
             Span {
                 tokens: &[6],
                 first_position: 7,
-                pages: &[20],
+                pages: &short,
                 head_rows: HeadRows::All,
             },
         ];
-        Step::new(&spans, ropes, windows, with_positions, &limits())
+        let groups: Vec<_> = windows.iter().map(|&window| (window, limits())).collect();
+        Step::new(&spans, ropes, &groups, with_positions)
     }
 
     #[test]
@@ -262,27 +278,27 @@ mod tests {
         let positions = [300, 301, 302, 303, 304, 7];
         let at = step.positions_at.expect("positions");
         assert_eq!(step.words[at..at + 6], positions);
-        assert_eq!(step.rope_rows.len(), 2);
-        for (rows, table) in step.rope_rows.iter().zip(&tables) {
-            assert!(rows.rope_at.is_multiple_of(4));
+        assert_eq!(step.rope_at.len(), 2);
+        for (&rope_at, table) in step.rope_at.iter().zip(&tables) {
+            assert!(rope_at.is_multiple_of(4));
             let mut angles = Vec::new();
             for position in positions {
                 table.push_row(position as usize, &mut angles);
             }
-            assert_eq!(step.words[rows.rope_at..][..6 * 32], angles);
-            let slots = positions.map(|p| if p == 7 { 20 * 16 + 7 } else { p });
-            assert_eq!(step.words[rows.slots_at..][..6], slots);
+            assert_eq!(step.words[rope_at..][..6 * 32], angles);
         }
+        let slots = positions.map(|p| if p == 7 { 63 * 16 + 7 } else { p });
+        assert_eq!(step.words[step.slots_at[0]..][..6], slots);
         assert_eq!(self::step(&tables, &[None], false).positions_at, None);
     }
 
     #[test]
-    fn a_plan_for_each_window_by_the_same_page_tables() {
+    fn slots_page_tables_and_a_plan_for_each_group() {
         let windows = [Some(20), None, Some(60)];
         let step = step(&tables()[..1], &windows, false);
-        assert_eq!(step.attention.len(), 3);
+        assert_eq!((step.attention.len(), step.slots_at.len()), (3, 3));
         let mut firsts = Vec::new();
-        for rounds in &step.attention {
+        for (group, rounds) in (0..).zip(&step.attention) {
             assert_eq!(rounds.len(), 1);
             let mut items = Vec::new();
             for (_, list) in &rounds[0].items {
@@ -292,13 +308,16 @@ mod tests {
             let of = |token0| items.iter().find(|item| item.token0 == token0).unwrap();
             let (long, short) = (of(0), of(5));
             assert_eq!((long.num_tokens, short.num_tokens), (5, 1));
-            assert_eq!(step.words[long.table_at as usize + 19], 19);
-            assert_eq!(step.words[short.table_at as usize], 20);
+            let entry = |item: &Item, page| step.words[item.table_at as usize + page];
+            assert_eq!(entry(long, 18), 20 * group + 18);
+            assert_eq!(entry(short, 0), 20 * group + 63);
+            let slots = &step.words[step.slots_at[group as usize]..][..6];
+            assert_eq!((slots[0], slots[5]), (320 * group + 300, 320 * group + 63 * 16 + 7));
             firsts.push((long.first_split, long.num_splits));
         }
         // keys 281..=300 are in the second split, 241..=300 begin in the first
         assert_eq!(firsts, [(1, 1), (0, 2), (0, 2)]);
-        // with one window and one rope nothing else is in the words
+        // with one group and one rope nothing else is in the words, nor pages for tokens to come
         let plain = self::step(&tables()[..1], &[None], false);
         let [round] = &plain.attention[0][..] else {
             panic!("one round")
@@ -308,6 +327,6 @@ mod tests {
             .iter()
             .map(|(_, list)| list.count * Item::WORDS)
             .sum();
-        assert_eq!(plain.words.len(), 6 + 6 + 6 * 32 + 2 + 21 + of_items);
+        assert_eq!(plain.words.len(), 6 + 6 + 6 * 32 + 2 + 20 + 1 + of_items);
     }
 }

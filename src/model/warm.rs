@@ -53,7 +53,8 @@ fn first_steps(
             break; // steps are no longer than that
         }
         done = num_tokens;
-        let pages: Vec<PageId> = (0..num_tokens.div_ceil(PAGE_SIZE) as PageId).collect();
+        let pages = (0..num_tokens.div_ceil(PAGE_SIZE) as PageId).collect();
+        let pages: Vec<Vec<PageId>> = vec![pages; decoder.kv().groups().len()];
         let span = Span {
             tokens: &vec![0; num_tokens],
             first_position: 0,

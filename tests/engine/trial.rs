@@ -26,7 +26,7 @@ fn a_trial_draws_what_a_request_gets() {
     let mut trial = engine.trial(43).unwrap();
     assert!(trial.is_empty());
     trial.feed(&tokens(6, 43, config.vocab_size)).unwrap();
-    trial.rewind(0);
+    trial.rewind(0).unwrap();
     for _ in 0..2 {
         let mut drawn = vec![trial.feed(&prompt).unwrap()];
         for _ in 1..expected.len() {
@@ -34,9 +34,9 @@ fn a_trial_draws_what_a_request_gets() {
         }
         assert_eq!(drawn, expected);
         assert_eq!(trial.len(), prompt.len() + expected.len() - 1);
-        trial.rewind(20);
+        trial.rewind(20).unwrap();
         trial.feed(&prompt[20..]).unwrap();
-        trial.rewind(0);
+        trial.rewind(0).unwrap();
     }
 
     // a prompt of 37 in steps of 16 is three; the profile has the dispatches of all of them

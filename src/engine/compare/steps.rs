@@ -5,7 +5,7 @@ use crate::engine::EngineCore;
 use crate::engine::batch::{Batch, Row};
 use crate::engine::request::Sampling;
 use crate::error::Result;
-use crate::kv::{PAGE_SIZE, PageId};
+use crate::kv::{PAGE_SIZE, Tables};
 use crate::model::step::{HeadRows, Span};
 
 /// Tokens of the first steps, one after another: every size that has kernels of its own, and some that
@@ -131,11 +131,10 @@ fn samplings() -> [Sampling; 3] {
 
 /// Tokens that the first sequence can have. The others need a page or two.
 fn room(engine: &EngineCore, text_len: usize) -> usize {
-    let others = (SEQUENCES - 1) * 2 * PAGE_SIZE;
-    let pool = engine.decoder().kv().geometry().num_pages * PAGE_SIZE;
+    let others = (SEQUENCES - 1) * 2;
     engine
         .servable_len()
-        .min(pool.saturating_sub(others))
+        .min(engine.scheduler.pages.longest(others))
         .min(text_len.max(DEEP + 2 * BEYOND))
 }
 
@@ -147,7 +146,7 @@ pub(super) struct Company {
 
 #[derive(Default)]
 struct Member {
-    pages: Vec<PageId>,
+    pages: Tables,
     len: usize,
 }
 
@@ -168,9 +167,8 @@ impl Company {
     /// What the device reports.
     pub fn run(&mut self, engine: &mut EngineCore, step: &Planned) -> Result<()> {
         for (member, &(tokens, _)) in self.sequences.iter_mut().zip(&step.chunks) {
-            let pages = (member.len + tokens).div_ceil(PAGE_SIZE);
-            let more = pages.saturating_sub(member.pages.len());
-            let grown = engine.scheduler.pages().extend(&mut member.pages, more);
+            let (pages, end) = (&mut member.pages, member.len + tokens);
+            let grown = engine.scheduler.pages().provide(pages, member.len, end);
             assert!(grown, "room was planned for");
         }
         let (mut spans, mut rows) = (Vec::new(), Vec::new());
@@ -215,6 +213,7 @@ impl Company {
         engine.runner.execute(&batch)?;
         for (member, &(tokens, _)) in self.sequences.iter_mut().zip(&step.chunks) {
             member.len += tokens;
+            engine.scheduler.pages().pass(&mut member.pages, member.len);
         }
         Ok(())
     }

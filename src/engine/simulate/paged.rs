@@ -106,9 +106,11 @@ impl Server for Paged {
         let (mut running, mut spare) = (0, 0);
         for sequence in self.scheduler.running() {
             running += 1;
-            spare += (sequence.pages.len() * PAGE_SIZE).saturating_sub(sequence.tokens.len());
+            let rooms = sequence.pages.iter().map(|table| table.len() * PAGE_SIZE);
+            let spares = rooms.map(|room| room.saturating_sub(sequence.tokens.len()));
+            spare += spares.sum::<usize>();
         }
-        let reserved = self.scheduler.pages.pool().num_used() * PAGE_SIZE;
+        let reserved = self.scheduler.pages.num_used() * PAGE_SIZE;
         Standing {
             running,
             waiting: self.scheduler.queue_lens().1 > 0,
@@ -149,6 +151,6 @@ impl Server for Paged {
 
     fn check(&self) {
         self.scheduler.check();
-        assert_eq!(self.scheduler.pages.pool().num_used(), 0, "pages of nobody");
+        assert_eq!(self.scheduler.pages.num_used(), 0, "pages of nobody");
     }
 }

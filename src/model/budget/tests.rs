@@ -7,7 +7,7 @@ use proptest::prelude::*;
 fn costs() -> Costs<'static> {
     Costs {
         weights: 1000,
-        page: 10,
+        cache: &|size| 10 * size.pages as u64,
         scratch: &|size| 100 + size.context as u64 / 16,
     }
 }

@@ -36,14 +36,16 @@ pub struct Plan {
     pub kv_dtype: &'static str,
     /// Keys and values of a token, over all layers.
     pub kv_bytes_per_token: u64,
-    /// Of exactly `ctx_size` tokens.
+    /// Of exactly `ctx_size` tokens, or of those that are seen.
     pub kv_bytes_per_user: u64,
-    /// Of exactly `ctx_size` tokens of every user.
+    /// The same of every user.
     pub kv_bytes: u64,
-    /// Pages of 16 tokens that hold them.
+    /// Pages of 16 tokens that hold `ctx_size` tokens of every user.
     pub pages: u64,
     /// Bytes of a page, over all layers.
     pub page_bytes: u64,
+    /// Layers by how much of a text they see: what the cache is made of.
+    pub kv_groups: Vec<KvGroup>,
     /// Bytes of all pages: what the cache takes.
     pub pages_bytes: u64,
     /// Activations and metadata.
@@ -73,6 +75,19 @@ pub struct Plan {
     /// What bounds the speed, where something is known of the adapter.
     #[serde(flatten)]
     pub speed: Speed,
+}
+
+/// The cache of those layers that see as much as one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KvGroup {
+    /// Tokens that a token sees; `None` where it sees all.
+    pub window: Option<usize>,
+    /// How many layers.
+    pub layers: usize,
+    /// Pages of 16 tokens: as many as hold every context, or windows and what a step adds to them.
+    pub pages: u64,
+    /// Bytes of all of them, over these layers.
+    pub bytes: u64,
 }
 
 /// A value for every format of weights.

@@ -178,6 +178,7 @@ fn attention_test(
     let end = standard.depth + 1;
     let num_pages = end.div_ceil(PAGE_SIZE).next_multiple_of(SPLIT_PAGES);
     let pages: Vec<PageId> = (0..num_pages as PageId).collect();
+    let pages = [pages];
     let dims = [num_pages, c.num_kv_heads, PAGE_SIZE, c.head_dim];
     let cache = || gpu.tensor("calibration", subject.kv.dtype(), &dims);
     let slabs = (0..standard.caches)
@@ -203,7 +204,7 @@ fn attention_test(
         head_rows: HeadRows::None,
     };
     let ropes = [RopeTable::new(&c.ropes[0], c.head_dim)];
-    let step = Step::new(&[span], &ropes, &[None], false, &limits);
+    let step = Step::new(&[span], &ropes, &[(None, limits)], false);
     let meta = gpu.tensor("calibration", DType::U32, &[step.words.len()])?;
     gpu.upload(&meta, 0, bytemuck::cast_slice(&step.words))?;
     let q = gpu.tensor("calibration", DType::F32, &[tokens, c.q_width()])?;

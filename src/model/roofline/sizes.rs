@@ -213,11 +213,22 @@ impl ModelShape {
         self.kv_bytes_per_token() * PAGE_SIZE as u64
     }
 
-    /// Bytes of keys and values of `tokens` tokens of each of `users`: exactly these tokens, not the
-    /// pages that hold them.
+    /// Bytes of a page of keys and values, over `layers` of the layers.
+    pub fn page_bytes_of(&self, layers: usize) -> u64 {
+        self.page_bytes() / self.config.num_layers.max(1) as u64 * layers as u64
+    }
+
+    /// Bytes of keys and values of `tokens` tokens of each of `users`: exactly those that the token after
+    /// them sees, not the pages that hold them.
     pub fn kv_bytes(&self, tokens: u64, users: u64) -> u64 {
-        let all = tokens.saturating_mul(users);
-        self.kv_bytes_per_token().saturating_mul(all)
+        let of_layer = self.kv_bytes_per_token() / self.config.num_layers.max(1) as u64;
+        let groups = self.config.layer_groups(usize::MAX).into_iter();
+        let bytes = groups.map(|(window, layers)| {
+            let seen = window.map_or(tokens, |window| tokens.min(window as u64));
+            let all = seen.saturating_mul(users);
+            (of_layer * layers as u64).saturating_mul(all)
+        });
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// Pages that hold `tokens` tokens of each of `users`, who share none.

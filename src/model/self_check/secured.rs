@@ -19,7 +19,7 @@ impl Decoder {
         let tuning = options.tuned.tuning;
         CheckShape {
             coop: options.coop,
-            several_slabs: self.kv.geometry().num_slabs() > 1,
+            several_slabs: self.kv.has_several_slabs(),
             many_rows: options.max_running > 1,
             ..shape_of(&self.config, format, options.kv_format, tuning)
         }

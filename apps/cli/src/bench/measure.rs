@@ -119,9 +119,9 @@ impl Context<'_> {
     /// The first `depth` tokens of the text and no others; returns what is likeliest to follow.
     fn go_to(&mut self, depth: usize) -> Result<u32, Failure> {
         if self.trial.len() > depth && self.next.contains_key(&depth) {
-            self.trial.rewind(depth);
+            self.trial.rewind(depth)?;
         } else if self.trial.len() > depth {
-            self.trial.rewind(0);
+            self.trial.rewind(0)?;
         }
         if self.trial.len() < depth {
             let next = self.trial.feed(&self.tokens[self.trial.len()..depth])?;
@@ -148,7 +148,7 @@ impl Context<'_> {
             }
         }
         let nanoseconds = u64::try_from(start.elapsed().as_nanos());
-        self.trial.rewind(test.depth);
+        self.trial.rewind(test.depth)?;
         Ok(nanoseconds.unwrap_or(u64::MAX).max(1))
     }
 }

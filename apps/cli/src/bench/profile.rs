@@ -57,11 +57,11 @@ pub fn profile(engine: &mut EngineCore, tokens: usize) -> Result<[Profiled; 2], 
 fn watched(trial: &mut Trial, tokens: &[u32]) -> Result<(Duration, Duration, Profile), Failure> {
     let depth = trial.len();
     trial.feed(tokens)?;
-    trial.rewind(depth);
+    trial.rewind(depth)?;
     let start = Instant::now();
     trial.feed(tokens)?;
     let wall = start.elapsed();
-    trial.rewind(depth);
+    trial.rewind(depth)?;
     let start = Instant::now();
     let profile = trial.profile(|trial| trial.feed(tokens).map(drop))?;
     Ok((wall, start.elapsed(), profile))

@@ -131,9 +131,7 @@ fn lowered(load: &LoadOptions, engine: &EngineCore) -> LoadOptions {
     let binding = (largest / SHARDS)
         .next_power_of_two()
         .clamp(LEAST_BINDING, MOST_BINDING);
-    let token_bytes = (decoder.kv().size_bytes() / 2)
-        / (config.num_layers.max(1) * decoder.kv().geometry().num_pages * nelumbo::kv::PAGE_SIZE)
-            .max(1) as u64;
+    let token_bytes = config.kv_width() as u64 * decoder.kv().format().dtype().bytes();
     let per_slab = binding / token_bytes.max(1);
     let mut lowered = load.clone();
     lowered.open.max_binding = Some(binding);
@@ -191,7 +189,7 @@ fn time(engine: &mut EngineCore, expected: &Expected, figures: &mut Figures) -> 
     let given = &expected.tokens[..expected.num_given];
     let mut trial = engine.trial(given.len() + expected.greedy.len())?;
     trial.feed(given)?;
-    trial.rewind(0);
+    trial.rewind(0)?;
     let start = Instant::now();
     let mut tokens = vec![trial.feed(given)?];
     let prefill = start.elapsed().as_secs_f64();

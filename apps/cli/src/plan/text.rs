@@ -49,12 +49,7 @@ pub fn table(plan: &Plan, adapter: Option<&str>) -> String {
         ],
         [
             "pages".to_owned(),
-            format!(
-                "{} of {}, {}",
-                plan.pages,
-                human_bytes(plan.page_bytes),
-                human_bytes(plan.pages_bytes)
-            ),
+            format!("{}{}", groups(plan), human_bytes(plan.pages_bytes)),
         ],
         [
             "beside".to_owned(),
