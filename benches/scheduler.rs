@@ -175,7 +175,7 @@ fn measure(running: usize, company: Company) -> Times {
             times.plan.push(plan);
             times.commit.push(commit);
             times.total.push(plan + commit);
-            pages += scheduler.running().map(|s| s.pages.len()).sum::<usize>();
+            pages += scheduler.running().map(|s| s.pages[0].len()).sum::<usize>();
         }
     }
     times.mean_pages = pages as f64 / (STEPS * running) as f64;

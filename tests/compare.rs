@@ -179,7 +179,7 @@ fn shards_and_slabs_pass_as_well() {
         ..options(Activations::F32, 4)
     };
     let mut engine = unchecked(&gpu, &synthetic::tiny(), &options);
-    assert!(engine.decoder().kv().geometry().num_slabs() > 1);
+    assert!(engine.decoder().kv().geometry(0).num_slabs() > 1);
     let text = tokens(TEXT, 320, 512);
     let seen = watch_steps(&mut engine, &text, &Looked::All, &mut |_| ()).unwrap();
     assert_eq!(seen.bad, None);

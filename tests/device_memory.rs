@@ -115,7 +115,7 @@ fn everything_keeps_to_the_memory_that_was_asked_for() {
             }
             Err(error) => panic!("{mib} MiB: {error}"),
         };
-        let now = (decoder.max_model_len(), decoder.kv().geometry().num_pages);
+        let now = (decoder.max_model_len(), decoder.kv().geometry(0).num_pages);
         assert!(now.0 >= context && now.1 >= pages, "{mib} MiB: {now:?}");
         (context, pages) = now;
         assert!(pages >= pages_for(context));

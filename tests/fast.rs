@@ -51,7 +51,7 @@ fn load(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Result<Decode
 /// Logits of the last positions of `tokens`, fed in steps of `chunk`.
 fn logits(decoder: Decoder, tokens: &[u32], chunk: usize) -> Vec<f32> {
     let mut pages = Vec::new();
-    let mut pool = PagePool::new(decoder.kv().geometry());
+    let mut pool = PagePool::new(decoder.kv().geometry(0));
     assert!(pool.extend(&mut pages, pages_for(tokens.len())));
     let mut runner = Runner::new(decoder).unwrap();
     let mut last = Vec::new();
@@ -60,7 +60,7 @@ fn logits(decoder: Decoder, tokens: &[u32], chunk: usize) -> Vec<f32> {
         let span = |tokens, first, head_rows| Span {
             tokens,
             first_position: i * chunk + first,
-            pages: &pages,
+            pages: std::slice::from_ref(&pages),
             head_rows,
         };
         let spans = [
@@ -210,7 +210,7 @@ fn attention_over_pages_splits_and_slabs_agrees_within_the_tolerance() {
                 ..options(FORMATS[0], numerics)
             };
             let decoder = load(&gpu, &config, &options).unwrap();
-            assert_eq!(decoder.kv().geometry().num_slabs(), num_slabs);
+            assert_eq!(decoder.kv().geometry(0).num_slabs(), num_slabs);
             logits(decoder, &text, 60)
         };
         let (canonical, fast) = (run(Numerics::Canonical), run(Numerics::Fast));

@@ -51,7 +51,7 @@ fn agrees(what: &str, plan: &Plan, decoder: &Decoder) {
     let off = plan.scratch_bytes.abs_diff(scratch);
     assert!(off * 100 <= scratch, "{what}: scratch");
     assert_eq!(plan.ctx_size, decoder.max_model_len(), "{what}: context");
-    let slabs = decoder.kv().geometry().num_slabs();
+    let slabs = decoder.kv().geometry(0).num_slabs();
     assert_eq!(plan.kv_slabs_per_layer, Some(slabs), "{what}: slabs");
     let weights = decoder.weights();
     let layers = weights.layers.iter();

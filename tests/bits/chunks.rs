@@ -6,7 +6,7 @@ use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::Activations;
-use nelumbo::kv::{KvFormat, PageId, PagePool, pages_for};
+use nelumbo::kv::{KvFormat, PageId, PagePool, Tables, pages_for};
 use nelumbo::model::config::LayerKind;
 use nelumbo::model::rope::Rope;
 use nelumbo::model::step::{HeadRows, Span};
@@ -18,16 +18,20 @@ const HEAD_ROWS: usize = 64;
 /// A decoder and the pages of its one sequence.
 struct Bench {
     runner: Runner,
-    pages: Vec<PageId>,
+    pages: Tables,
 }
 
 impl Bench {
     fn new(decoder: Decoder) -> Bench {
         assert_eq!(decoder.max_head_rows(), HEAD_ROWS);
-        let mut pages = Vec::new();
-        let mut pool = PagePool::new(decoder.kv().geometry());
-        assert!(pool.extend(&mut pages, pages_for(LONGEST)));
-        pages.reverse(); // one slab: any order will do, and this one is not the identity
+        let mut pages = Tables::new();
+        for group in decoder.kv().groups() {
+            let mut table: Vec<PageId> = Vec::new();
+            // where layers see a window, too, there is room for all of one text
+            assert!(PagePool::new(group.geometry).extend(&mut table, pages_for(LONGEST)));
+            table.reverse(); // one slab: any order will do, and this one is not the identity
+            pages.push(table);
+        }
         Bench {
             runner: Runner::new(decoder).unwrap(),
             pages,

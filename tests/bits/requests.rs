@@ -105,7 +105,7 @@ fn parts_of_a_step_are_submitted_one_by_one_to_the_same_bits() {
         let span = Span {
             tokens,
             first_position: 0,
-            pages: &[0, 1, 2, 3, 4],
+            pages: &[vec![0, 1, 2, 3, 4]],
             head_rows: HeadRows::Last(1),
         };
         let mut step = decoder.step(&[span]);
@@ -148,7 +148,7 @@ fn decode_creates_nothing_and_submits_once_a_step() {
         let Some(gpu) = gpu(&open) else { return };
         let kv_format = KvFormat::F32;
         let mut engine = engine(&gpu, &config, &options("q8", kv_format));
-        assert_eq!(engine.decoder().kv().geometry().num_slabs(), num_slabs);
+        assert_eq!(engine.decoder().kv().geometry(0).num_slabs(), num_slabs);
         let drawn = Sampling {
             temperature: 1.0,
             top_k: 40,

@@ -71,7 +71,7 @@ fn m33_a_binding_limit_of_4_mib_changes_no_bit() {
             &text,
             LONGEST - 36,
             |decoder| {
-                let kv = decoder.kv().geometry();
+                let kv = decoder.kv().geometry(0);
                 let shards = decoder.weights().embedding.shards.len();
                 assert_eq!(shards > 1, kv.num_slabs() > 1, "{shards} shards, {kv:?}");
                 shards > 1
@@ -129,7 +129,7 @@ fn nan_in_pages_of_others_changes_no_bit() {
                 let span = Span {
                     tokens: &text[start..start + len],
                     first_position: start,
-                    pages: &pages[..pages_for(start + len)],
+                    pages: std::slice::from_ref(&pages),
                     head_rows: HeadRows::Last(1),
                 };
                 rows.push(bits(&runner.logits(&[span]).unwrap()));

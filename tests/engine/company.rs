@@ -187,13 +187,13 @@ fn nan_in_every_page_that_is_not_ones_own_changes_no_bit() {
             while let Some(counts) = serving.scheduler.counts(id).filter(|_| spoilt < 1000) {
                 assert_eq!(counts.preemptions, 0, "the oldest keeps its pages");
                 assert_eq!(counts.cached_tokens, if spoilt == 0 { 0 } else { found });
-                idle = idle.max(serving.scheduler.pages().pool().num_idle());
+                idle = idle.max(serving.scheduler.pages().num_idle());
                 serving.step(|decoder, scheduler, plan| {
                     assert!(plan.chunks.iter().any(|chunk| chunk.id == id));
-                    let pages: &[PageId] = &scheduler.sequence(id).pages;
+                    let pages: &[PageId] = &scheduler.sequence(id).pages[0];
                     fill_pages(decoder, NAN, pages);
                     let theirs = scheduler.running().filter(|s| s.id != id);
-                    shared += theirs.filter(|s| pages.contains(&s.pages[0])).count();
+                    shared += theirs.filter(|s| pages.contains(&s.pages[0][0])).count();
                 });
                 spoilt += 1;
             }

@@ -113,7 +113,7 @@ impl Long<'_> {
         let decoder =
             decoder_from_parts(&gpu, &config, &synthetic::NAMES, &checkpoint, &options).unwrap();
         assert_eq!(decoder.max_model_len(), CONTEXT);
-        let slabs = decoder.kv().geometry().num_slabs();
+        let slabs = decoder.kv().geometry(0).num_slabs();
         let expected = max_binding.map_or(1, |_| CONTEXT / SLAB_TOKENS);
         assert_eq!(slabs, expected, "slabs");
         let pages = place(&decoder);
@@ -156,7 +156,7 @@ impl Long<'_> {
             .map(|&position| Span {
                 tokens: &ids[position..=position],
                 first_position: position,
-                pages: &self.pages[..pages_for(position + 1)],
+                pages: std::slice::from_ref(&self.pages),
                 head_rows: HeadRows::Last(1),
             })
             .collect();
@@ -172,7 +172,7 @@ impl Long<'_> {
         let span = Span {
             tokens: &ids[first..first + 8],
             first_position: first,
-            pages: &self.pages[..pages_for(first + 8)],
+            pages: std::slice::from_ref(&self.pages),
             head_rows: HeadRows::All,
         };
         let logits = self.runner.logits(&[span]).unwrap();
@@ -188,7 +188,7 @@ impl Long<'_> {
 
 /// As a sequence gets its pages from the pool that it has to itself: split by split from the next slab.
 fn by_the_pool(decoder: &Decoder) -> Vec<PageId> {
-    let (mut pages, geometry) = (Vec::new(), decoder.kv().geometry());
+    let (mut pages, geometry) = (Vec::new(), decoder.kv().geometry(0));
     assert!(PagePool::new(geometry).extend(&mut pages, pages_for(CONTEXT)));
     let slab = |split: usize| geometry.slab_of(pages[split * SPLIT_PAGES]);
     let moves = (1..CONTEXT / SPLIT_SIZE).filter(|&split| slab(split) != slab(split - 1));

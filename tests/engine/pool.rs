@@ -49,7 +49,7 @@ fn two_hundred_requests_pass_through_a_quarter_of_what_they_need() {
             ..LoadOptions::default()
         };
         let mut runner = Runner::new(decoder(&gpu, &config, &options)).unwrap();
-        assert_eq!(runner.decoder().kv().geometry().num_pages, num_pages);
+        assert_eq!(runner.decoder().kv().geometry(0).num_pages, num_pages);
         let expected = alone(&mut runner, &requests);
         let company = Company {
             max_running: at_a_time,
@@ -101,7 +101,7 @@ fn less_than_4_percent_of_the_room_taken_is_unused_at_256_tokens() {
             COUNT
         ];
         let lengths: usize = scheduler.running().map(|s| s.tokens.len()).sum();
-        let room = scheduler.pages().pool().num_used() * PAGE_SIZE;
+        let room = scheduler.pages().num_used() * PAGE_SIZE;
         assert_eq!(plan.chunks.len(), COUNT);
         scheduler.commit_step(&plan, drawn);
         let mean = lengths / COUNT;
@@ -120,5 +120,5 @@ fn less_than_4_percent_of_the_room_taken_is_unused_at_256_tokens() {
         steps >= 8 && waste > 0.01,
         "half a page each is unavoidable"
     );
-    assert!(scheduler.is_idle() && scheduler.pages().pool().num_used() == 0);
+    assert!(scheduler.is_idle() && scheduler.pages().num_used() == 0);
 }

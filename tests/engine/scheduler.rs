@@ -42,7 +42,7 @@ fn step(scheduler: &mut Scheduler, token: u32) -> (Chunk, Vec<Event>) {
 }
 
 fn used(scheduler: &mut Scheduler) -> usize {
-    scheduler.pages().pool().num_used()
+    scheduler.pages().num_used()
 }
 
 fn finished(id: RequestId, reason: FinishReason) -> Event {

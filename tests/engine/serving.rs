@@ -6,7 +6,7 @@ use nelumbo::engine::batch::Batch;
 use nelumbo::engine::runner::Runner;
 use nelumbo::engine::scheduler::{Sampled, StepPlan};
 use nelumbo::engine::{Event, Limits, Request, RequestId, Scheduler};
-use nelumbo::kv::{PageGeometry, Pages};
+use nelumbo::kv::{PageGeometry, PageGroup, Pages};
 use nelumbo::model::Decoder;
 use std::collections::BTreeMap;
 
@@ -39,8 +39,6 @@ pub struct Serving<'a> {
 impl<'a> Serving<'a> {
     pub fn new(runner: &'a mut Runner, company: Company, cached: bool) -> Serving<'a> {
         let decoder = runner.decoder();
-        let there = decoder.kv().geometry();
-        assert!(company.num_pages <= there.num_pages, "{there:?}");
         let limits = Limits {
             // a token for everybody at least
             max_batched_tokens: company.budget.max(company.max_running),
@@ -48,8 +46,20 @@ impl<'a> Serving<'a> {
             max_model_len: decoder.max_model_len(),
             max_waiting: 256,
         };
-        let geometry = PageGeometry::new(company.num_pages, there.slab_pages);
-        let scheduler = Scheduler::new(limits, Pages::new(geometry, cached), b"");
+        let group = |there: &PageGroup| {
+            let PageGeometry {
+                num_pages,
+                slab_pages,
+            } = there.geometry;
+            // of a window there may be fewer
+            let pages = company.num_pages.min(num_pages);
+            assert!(pages == company.num_pages || there.window.is_some());
+            let geometry = PageGeometry::new(pages, slab_pages);
+            PageGroup { geometry, ..*there }
+        };
+        let groups: Vec<PageGroup> = decoder.kv().groups().iter().map(group).collect();
+        let pages = Pages::grouped(&groups, limits.max_batched_tokens, cached);
+        let scheduler = Scheduler::new(limits, pages, b"");
         Serving {
             runner,
             scheduler,
@@ -97,7 +107,7 @@ impl<'a> Serving<'a> {
         while !self.scheduler.is_idle() {
             self.step(|_, _, _| ());
         }
-        assert_eq!(self.scheduler.pages().pool().num_used(), 0, "pages left");
+        assert_eq!(self.scheduler.pages().num_used(), 0, "pages left");
         let rows = ids.iter().map(|id| self.take(*id));
         rows.collect()
     }
@@ -113,7 +123,7 @@ pub fn alone(runner: &mut Runner, requests: &[Request]) -> Vec<Rows> {
     let company = Company {
         max_running: 1,
         budget: runner.decoder().max_batched_tokens(),
-        num_pages: runner.decoder().kv().geometry().num_pages,
+        num_pages: runner.decoder().kv().geometry(0).num_pages,
     };
     let each = requests.iter().map(|request| {
         let mut serving = Serving::new(runner, company, false);

@@ -203,7 +203,7 @@ fn neither_company_nor_a_prefix_changes_a_bit() {
                 let what = format!("{name}, steps of {budget}, {found} in the cache");
                 assert_eq!(differ, None, "{what}");
             }
-            let idle = serving.scheduler.pages().pool().num_idle();
+            let idle = serving.scheduler.pages().num_idle();
             assert!(idle > 0 && serving.widest > 1, "{name}: {idle} pages kept");
         }
     }

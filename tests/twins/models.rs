@@ -76,7 +76,7 @@ impl Whole {
             .layers
             .iter()
             .any(|l| l.qkv.shards.len() > 1)
-            || decoder.kv().geometry().num_slabs() > 1;
+            || decoder.kv().geometry(0).num_slabs() > 1;
         assert_eq!(cut, self.max_binding.is_some(), "{}", self.name);
         decoder
             .recorder()

@@ -1,7 +1,7 @@
 //! The scheduler on a device that is a table of hashes, by the ten thousand.
 //!
 //! A slot of the cache holds a hash of the tenant and of all tokens up to its own. Before a step writes,
-//! every chunk's context is read through its page table and compared; what is drawn is a hash of what
+//! what a chunk sees of its context is read through its page tables, by group, and compared; what is drawn is a hash of what
 //! was read. So each answer must be that of the request alone, whatever ran beside it, was shared,
 //! evicted, copied, preempted, cancelled or lost.
 //!
@@ -11,7 +11,7 @@ mod hashes;
 
 use super::*;
 use crate::engine::{Failure, FinishReason, Sampling};
-use crate::kv::{PageGeometry, PageId};
+use crate::kv::{GONE, PAGE_SIZE, PageGeometry, PageGroup, PageId, pages_for};
 use crate::planted;
 use hashes::{POISON, Random, alone, begin, drawn, extended};
 use std::collections::BTreeSet;
@@ -27,7 +27,8 @@ struct World {
     random: Random,
     scheduler: Scheduler,
     vocab: u32,
-    cells: Vec<u64>,
+    /// By group.
+    cells: Vec<Vec<u64>>,
     asked: BTreeMap<RequestId, Asked>,
     /// Texts that prompts begin with.
     documents: Vec<Vec<u32>>,
@@ -38,6 +39,8 @@ struct World {
     /// Who computed no numbers, and who lost the device too often.
     failures: (usize, usize),
     cached: usize,
+    /// Pages that were given back behind a window.
+    passed: usize,
 }
 
 impl World {
@@ -50,7 +53,7 @@ impl World {
             max_model_len: random.range(20, 200),
             max_waiting: random.range(1, 12),
         };
-        let geometry = PageGeometry::new(random.range(2, 40), 16);
+        let groups = groups(&mut random);
         let vocab = random.range(2, 12) as u32;
         let documents = (0..3)
             .map(|_| {
@@ -62,9 +65,16 @@ impl World {
         let cached = !random.once_in(4);
         let cursed = random.once_in(4).then(Vec::new);
         World {
-            scheduler: Scheduler::new(limits, Pages::new(geometry, cached), b"simulated"),
+            scheduler: Scheduler::new(
+                limits,
+                Pages::grouped(&groups, limits.max_batched_tokens, cached),
+                b"simulated",
+            ),
             vocab,
-            cells: vec![POISON; geometry.num_pages * PAGE_SIZE],
+            cells: groups
+                .iter()
+                .map(|group| vec![POISON; group.geometry.num_pages * PAGE_SIZE])
+                .collect(),
             asked: BTreeMap::new(),
             documents,
             random,
@@ -72,6 +82,7 @@ impl World {
             preemptions: 0,
             failures: (0, 0),
             cached: 0,
+            passed: 0,
         }
     }
 
@@ -239,6 +250,7 @@ impl World {
             events.into_iter().for_each(|event| self.hear(event));
         }
         self.scheduler.check();
+        self.thrifty();
         self.poison();
     }
 
@@ -258,7 +270,7 @@ impl World {
         let waiting = order(&mut self.scheduler.waiting());
         // with several slabs the oldest may have to begin again in another
         if let Some(oldest) = before.first()
-            && self.scheduler.pages.pool().geometry().num_slabs() == 1
+            && self.scheduler.pages.pools().all(|p| p.geometry().num_slabs() == 1)
             && first_waiting.is_none_or(|first| first.0 >= oldest.0)
         {
             let runs = self.scheduler.running.contains_key(oldest);
@@ -281,23 +293,36 @@ impl World {
 
     fn execute(&mut self, plan: &StepPlan, fails: bool) -> Vec<Sampled> {
         let slots = |page: PageId| page as usize * PAGE_SIZE..(page as usize + 1) * PAGE_SIZE;
-        for &(from, to) in &plan.copies {
-            self.cells.copy_within(slots(from), to as usize * PAGE_SIZE);
+        for copy in &plan.copies {
+            let cells = &mut self.cells[copy.group];
+            cells.copy_within(slots(copy.from), copy.to as usize * PAGE_SIZE);
         }
         let mut sampled = Vec::new();
-        let mut writes: Vec<(usize, u64)> = Vec::new();
+        let mut writes: Vec<(usize, usize, u64)> = Vec::new();
         for chunk in &plan.chunks {
             let s = self.scheduler.sequence(chunk.id);
-            let slot = |i: usize| s.pages[i / PAGE_SIZE] as usize * PAGE_SIZE + i % PAGE_SIZE;
             let mut hash = begin(&s.request.cache_salt);
-            for (i, &token) in s.tokens[..chunk.start + chunk.len].iter().enumerate() {
+            let mut hashes = Vec::new();
+            for &token in &s.tokens[..chunk.start + chunk.len] {
                 hash = extended(hash, token);
-                if i < chunk.start {
-                    assert_eq!(self.cells[slot(i)], hash, "{:?} reads another's {i}", s.id);
-                } else {
-                    let owners = self.scheduler.pages.pool().owners(s.pages[i / PAGE_SIZE]);
-                    assert_eq!(owners, 1, "{:?} writes to what is shared", s.id);
-                    writes.push((slot(i), hash));
+                hashes.push(hash);
+            }
+            let pages = &self.scheduler.pages;
+            for (group, (pool, window)) in pages.pools().zip(pages.windows()).enumerate() {
+                let table = &s.pages[group];
+                let first = (chunk.start + 1).saturating_sub(window.unwrap_or(usize::MAX));
+                for (i, &hash) in hashes.iter().enumerate().skip(first) {
+                    let page = table[i / PAGE_SIZE];
+                    assert_ne!(page, GONE, "{:?} sees {i}", s.id);
+                    let slot = page as usize * PAGE_SIZE + i % PAGE_SIZE;
+                    if i < chunk.start {
+                        let found = self.cells[group][slot];
+                        assert_eq!(found, hash, "{:?} reads another's {i}", s.id);
+                    } else {
+                        let owners = pool.owners(page);
+                        assert_eq!(owners, 1, "{:?} writes to what is shared", s.id);
+                        writes.push((group, slot, hash));
+                    }
                 }
             }
             sampled.extend(s.seeds().take(chunk.draws).map(|seed| Sampled {
@@ -310,25 +335,40 @@ impl World {
         } else {
             writes.len()
         };
-        for (slot, hash) in writes.drain(..done) {
-            self.cells[slot] = hash;
+        for (group, slot, hash) in writes.drain(..done) {
+            self.cells[group][slot] = hash;
         }
         sampled
     }
 
     /// What nobody owns and nothing is kept in is not to be read again.
     fn poison(&mut self) {
-        let pool = self.scheduler.pages.pool();
-        for page in 0..pool.geometry().num_pages as PageId {
-            if pool.owners(page) == 0 && !pool.is_kept(page) {
-                self.cells[page as usize * PAGE_SIZE..][..PAGE_SIZE].fill(POISON);
+        for (pool, cells) in self.scheduler.pages.pools().zip(&mut self.cells) {
+            for page in 0..pool.geometry().num_pages as PageId {
+                if pool.owners(page) == 0 && !pool.is_kept(page) {
+                    cells[page as usize * PAGE_SIZE..][..PAGE_SIZE].fill(POISON);
+                }
+            }
+        }
+    }
+
+    /// Whoever runs has of what it sees of a window no more than a page, and room for a step, beyond it.
+    fn thrifty(&mut self) {
+        let (limits, windows) = (self.scheduler.limits(), self.scheduler.pages.windows());
+        for (group, window) in windows.enumerate() {
+            let Some(window) = window else { continue };
+            for s in self.scheduler.running() {
+                let there = s.pages[group].iter().filter(|&&page| page != GONE).count();
+                let most = pages_for(window + limits.max_batched_tokens) + 1;
+                assert!(there <= most, "{:?} has {there} pages, not {most}", s.id);
+                self.passed += s.pages[group].len() - there;
             }
         }
     }
 
     /// In a step of `chunks`, or without any, by work beside the queue.
     fn lose_device(&mut self, chunks: &[Chunk]) {
-        self.cells.fill(POISON);
+        self.cells.iter_mut().for_each(|cells| cells.fill(POISON));
         let events = self.scheduler.restart(chunks);
         events.into_iter().for_each(|event| self.hear(event));
         self.scheduler.check();
@@ -372,10 +412,27 @@ impl World {
             assert!(asked.finished.is_some(), "{id:?} never ends");
         }
         self.cached = self.scheduler.pages.num_cached();
-        let pool = self.scheduler.pages.pool();
-        assert_eq!(pool.num_used(), 0, "pages are left");
+        assert_eq!(self.scheduler.pages.num_used(), 0, "pages are left");
         self
     }
+}
+
+/// Half of the worlds are models without windows; the others have up to three groups.
+fn groups(random: &mut Random) -> Vec<PageGroup> {
+    let count = if random.once_in(2) { 1 } else { random.range(1, 3) };
+    let group = |number| {
+        let window = match count {
+            1 => random.once_in(4).then(|| random.range(1, 60)),
+            _ if number == 1 => None,
+            _ => Some(random.range(1, 60)),
+        };
+        // of a window there may be fewer pages than a sequence has tokens for, or as many as it goes on in
+        // for ever
+        let pages = if window.is_some() { 60 } else { 40 };
+        let geometry = PageGeometry::new(random.range(2, pages), 16);
+        PageGroup { geometry, window }
+    };
+    (0..count).map(group).collect()
 }
 
 fn seeds(usual: u64) -> u64 {
@@ -386,21 +443,23 @@ fn seeds(usual: u64) -> u64 {
 #[test]
 fn every_answer_is_that_of_the_request_alone() {
     let (mut requests, mut preemptions, mut cached, mut failures) = (0, 0, 0, (0, 0));
+    let mut passed = 0;
     for seed in 0..seeds(10_000) {
         let world = std::panic::catch_unwind(|| World::new(seed).run());
         let world = world.unwrap_or_else(|_| panic!("seed {seed}"));
         requests += world.asked.len();
         preemptions += world.preemptions;
         cached += world.cached;
+        passed += world.passed;
         failures.0 += world.failures.0;
         failures.1 += world.failures.1;
     }
     println!(
         "{requests} requests, {preemptions} preemptions, {cached} pages cached at the ends, \
-         {} without numbers, {} that lost the device too often",
+         {passed} behind windows, {} without numbers, {} that lost the device too often",
         failures.0, failures.1
     );
-    let tried = preemptions > 0 && cached > 0 && failures.0 > 0 && failures.1 > 0;
+    let tried = preemptions > 0 && cached > 0 && passed > 0 && failures.0 > 0 && failures.1 > 0;
     assert!(tried, "the seeds try nothing");
 }
 
@@ -419,6 +478,7 @@ fn planted_faults_are_noticed() {
         Fault::ForgetSibling,
         Fault::KeepKey,
         Fault::DropWakeUp,
+        Fault::FreeEarly,
     ];
     for fault in faults {
         let noticed = (0..1000u64).find(|&seed| {

@@ -49,7 +49,7 @@ pub fn table(plan: &Plan, adapter: Option<&str>) -> String {
         ],
         [
             "pages".to_owned(),
-            format!("{}{}", groups(plan), human_bytes(plan.pages_bytes)),
+            pages(plan),
         ],
         [
             "beside".to_owned(),
@@ -99,6 +99,23 @@ fn model(plan: &Plan) -> String {
         plan.architecture,
         plan.params as f64 / 1e9
     )
+}
+
+fn pages(plan: &Plan) -> String {
+    let all = human_bytes(plan.pages_bytes);
+    if let [group] = &plan.kv_groups[..] {
+        return format!("{} of {}, {all}", group.pages, human_bytes(plan.page_bytes));
+    }
+    let groups = plan.kv_groups.iter().map(|group| {
+        let seen = match group.window {
+            Some(window) => format!("see {window} tokens"),
+            None => "see all".to_owned(),
+        };
+        let (layers, pages) = (group.layers, group.pages);
+        let bytes = human_bytes(group.bytes);
+        format!("{layers} layers {seen}: {pages}, {bytes}")
+    });
+    format!("{}; {all}", groups.collect::<Vec<_>>().join("; "))
 }
 
 fn memory(plan: &Plan) -> String {
