@@ -110,18 +110,16 @@ impl EngineCore {
     }
 
     /// Pages for the next step at least.
-    fn provide_embedding(
-        &mut self,
-        pages: &mut Tables,
-        computed: usize,
-        len: usize,
-    ) -> Result<()> {
+    fn provide_embedding(&mut self, pages: &mut Tables, computed: usize, len: usize) -> Result<()> {
         let all = self.scheduler.pages();
         if all.provide(pages, computed, len) {
             return Ok(());
         }
         let groups = 0..pages.len();
-        let more = groups.map(|group| all.wanted(group, computed, len).saturating_sub(pages[group].len()));
+        let more = groups.map(|group| {
+            all.wanted(group, computed, len)
+                .saturating_sub(pages[group].len())
+        });
         let problem = format!(
             "needs {} more pages of the cache, {} are not in use: requests in flight have the others",
             more.sum::<usize>(),

@@ -32,7 +32,8 @@ impl Scheduler {
         let root = self.root(&self.sequences[&id].request.cache_salt);
         let sequence = self.sequences.get_mut(&id).expect("it draws");
         let pages = std::mem::take(&mut sequence.pages);
-        self.pages.forget(&pages, Chain::new(root), &sequence.tokens);
+        self.pages
+            .forget(&pages, Chain::new(root), &sequence.tokens);
         self.pages.release(&pages);
         self.leave(id, FinishReason::Stop);
         let failure = Failure::NotNumbers;

@@ -62,10 +62,7 @@ impl Scheduler {
                 table[..gone].iter().all(|&page| page == GONE),
                 "{id:?} keeps what it does not see any more"
             );
-            assert!(
-                !table[gone..].contains(&GONE),
-                "{id:?} sees what is gone"
-            );
+            assert!(!table[gone..].contains(&GONE), "{id:?} sees what is gone");
         }
     }
 }

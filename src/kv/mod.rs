@@ -128,9 +128,7 @@ fn lasting_pages(window: usize, chunk: usize, num_slabs: usize) -> usize {
 /// each can have at a time, where that is less.
 pub fn group_pages(window: Option<usize>, pages: usize, sequences: usize, chunk: usize) -> usize {
     let own = window.map(|window| window_pages(window, chunk).saturating_mul(sequences));
-    own.map_or(pages, |own| {
-        pages.min(own.saturating_add(2 * SPLIT_PAGES))
-    })
+    own.map_or(pages, |own| pages.min(own.saturating_add(2 * SPLIT_PAGES)))
 }
 
 /// Pages that hold `tokens` tokens.

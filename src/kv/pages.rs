@@ -351,7 +351,9 @@ mod tests {
         assert!(pages.provide(&mut tables, 0, len));
         for start in (0..len).step_by(16) {
             let end = len.min(start + 16);
-            pages.reserve(&mut tables, start, end, &mut Vec::new()).unwrap();
+            pages
+                .reserve(&mut tables, start, end, &mut Vec::new())
+                .unwrap();
             pages.publish(&mut chain, &TEXT, end, &tables);
             pages.pass(&mut tables, end);
             pages.check();
@@ -393,7 +395,13 @@ mod tests {
         assert_eq!(format!("{pages:?}"), before);
         assert!(pages.provide(&mut second, 0, 20));
         let lack = pages.reserve(&mut second, 20, 40, &mut Vec::new());
-        assert_eq!(lack, Err(Lack { group: 0, slab: Some(0) }));
+        assert_eq!(
+            lack,
+            Err(Lack {
+                group: 0,
+                slab: Some(0)
+            })
+        );
         pages.release(&first);
         assert_eq!(pages.reserve(&mut second, 20, 40, &mut Vec::new()), Ok(()));
         pages.release(&second);

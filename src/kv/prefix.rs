@@ -143,7 +143,10 @@ impl PrefixCache {
     /// them. `chain`, which is at the beginning, moves along. The last token is left out: something has to
     /// be computed.
     pub fn find(&self, chain: &mut Chain, tokens: &[u32]) -> Tables {
-        assert_eq!(chain.num_pages, 0, "pages before the first are not looked for");
+        assert_eq!(
+            chain.num_pages, 0,
+            "pages before the first are not looked for"
+        );
         let mut tables: Tables = vec![Vec::new(); self.shelves.len()];
         // by group, how many of the last pages are there in a row
         let mut runs = vec![0; self.shelves.len()];
@@ -167,7 +170,12 @@ impl PrefixCache {
             }
             at = at.after(key);
             let seen = |shelf: &Shelf| at.num_pages - at.num_pages.min(shelf.gone(&at));
-            if self.shelves.iter().zip(&runs).all(|(s, &run)| run >= seen(s)) {
+            if self
+                .shelves
+                .iter()
+                .zip(&runs)
+                .all(|(s, &run)| run >= seen(s))
+            {
                 *chain = at;
             }
         }
@@ -260,7 +268,12 @@ mod tests {
         }
     }
 
-    fn put(cache: &mut PrefixCache, text: &[u32], computed: usize, pages: &[PageId]) -> Vec<PageId> {
+    fn put(
+        cache: &mut PrefixCache,
+        text: &[u32],
+        computed: usize,
+        pages: &[PageId],
+    ) -> Vec<PageId> {
         let new = cache.publish(&mut chain(""), text, computed, &[pages.to_vec()]);
         new.into_iter().map(|(_, page)| page).collect()
     }
@@ -280,7 +293,10 @@ mod tests {
         let pages: Vec<PageId> = (0..7).collect();
         let new = cache.publish(&mut chain("a"), &text, 100, &[pages.clone()]);
         let of_first = |&page: &PageId| (0, page);
-        assert!(new.into_iter().eq(pages[..6].iter().map(of_first)), "the seventh is not full");
+        assert!(
+            new.into_iter().eq(pages[..6].iter().map(of_first)),
+            "the seventh is not full"
+        );
         let found = |salt, text: &[u32]| cache.find(&mut chain(salt), text)[0].len();
         assert_eq!(found("a", &text), 6);
         assert_eq!(found("a", &text[..96]), 5, "one token is left to compute");
@@ -307,7 +323,10 @@ mod tests {
         // computed again, elsewhere: the chain is whole
         let mut again = chain("");
         assert_eq!(cache.find(&mut again, &text), [[9, 8]]);
-        assert_eq!(cache.publish(&mut again, &text, 48, &[vec![9, 8, 3]]), [(0, 3)]);
+        assert_eq!(
+            cache.publish(&mut again, &text, 48, &[vec![9, 8, 3]]),
+            [(0, 3)]
+        );
         assert_eq!(find(&cache, &text), [9, 8, 3, 6, 5, 4]);
         cache.check();
     }
@@ -348,14 +367,25 @@ mod tests {
         let text = tokens(200);
         let tables = [(0..12).collect::<Vec<PageId>>(), (20..32).collect()];
         // who goes on at position 16 n sees the page before, and the one before that but for one token
-        for (window, pages_seen) in [(1, 0), (2, 1), (17, 1), (18, 2), (33, 2), (34, 3), (500, 12)] {
+        for (window, pages_seen) in [
+            (1, 0),
+            (2, 1),
+            (17, 1),
+            (18, 2),
+            (33, 2),
+            (34, 3),
+            (500, 12),
+        ] {
             let mut cache = PrefixCache::new(&two(window, 64));
             cache.publish(&mut chain(""), &text, 192, &tables);
             let mut at = chain("");
             let found = cache.find(&mut at, &text);
             assert_eq!((at.num_pages, &found[0]), (12, &tables[0]));
             let gone = 12 - pages_seen;
-            assert!(found[1][..gone].iter().all(|&page| page == GONE), "{window}");
+            assert!(
+                found[1][..gone].iter().all(|&page| page == GONE),
+                "{window}"
+            );
             assert_eq!(found[1][gone..], tables[1][gone..], "{window}");
         }
     }
@@ -380,7 +410,11 @@ mod tests {
         cache.forget(1, 28);
         assert_eq!(len(&cache), 6, "24 and 25");
         cache.forget(0, 4);
-        assert_eq!(len(&cache), 4, "of those who see all a page is missed by everybody");
+        assert_eq!(
+            len(&cache),
+            4,
+            "of those who see all a page is missed by everybody"
+        );
         let first = [1, 2, 3].map(|page| cache.forget(1, 20 + page));
         assert_eq!((len(&cache), first.len()), (0, 3));
         cache.check();

@@ -249,7 +249,10 @@ impl Wanted {
         let weights = self.shape.weight_bytes().all;
         let reason = if fits {
             sizes
-        } else if self.slabs(&self.sum(options, context, users).groups).is_none() {
+        } else if self
+            .slabs(&self.sum(options, context, users).groups)
+            .is_none()
+        {
             format!("{SPLIT_PAGES} pages of a layer are over the largest binding of this adapter")
         } else if pages_for(context) as u64 * users as u64 > MAX_PAGES as u64 {
             format!("a cache has at most {MAX_PAGES} pages")

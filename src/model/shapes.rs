@@ -1,6 +1,6 @@
 //! Shapes of published models, to plan with where there are no files: sizes as their authors tell them.
 
-use super::config::{Config, QkNorm};
+use super::config::{Config, LayerKind, QkNorm};
 use super::fields::Fields;
 use super::{FAMILIES, synthetic};
 use crate::error::{Error, Result};
@@ -35,6 +35,10 @@ const MISTRAL: &str = "MistralForCausalLM";
 const QWEN2: &str = "Qwen2ForCausalLM";
 const QWEN3: &str = "Qwen3ForCausalLM";
 const GEMMA2: &str = "Gemma2ForCausalLM";
+/// The same of texts alone.
+const GEMMA3: &str = "Gemma3ForCausalLM";
+/// Tokens that these see in some of their layers, where no file tells.
+const GEMMA_WINDOW: usize = 4096;
 const PHI3: &str = "Phi3ForCausalLM";
 
 /// A row of the table.
@@ -125,10 +129,45 @@ fn with_vectors(mut config: Config) -> Config {
     match config.architecture.as_str() {
         QWEN2 => config.biases.qkv = true,
         QWEN3 => config.qk_norm = Some(QkNorm::Head),
-        GEMMA2 => config.norm_places.after = true,
+        GEMMA2 => {
+            config.norm_places.after = true;
+            set_windows(&mut config, Some(GEMMA_WINDOW), |layer| layer % 2 == 0);
+        }
         _ => {}
     }
     config
+}
+
+/// Gives the layers that slide a window.
+fn set_windows(config: &mut Config, window: Option<usize>, slides: impl Fn(usize) -> bool) {
+    let kind = |layer: usize| LayerKind {
+        window: window.filter(|_| slides(layer)),
+        rope: 0,
+    };
+    config.layer_kinds = (0..config.num_layers).map(kind).collect();
+}
+
+/// The same by what a `config.json` tells, or its architecture where it does not.
+fn with_windows(mut config: Config, json: &Fields) -> Result<Config> {
+    let told = json.opt_count("sliding_window", 1 << 30)?;
+    let usual = told.or(Some(GEMMA_WINDOW));
+    if json.get("layer_types").is_some() {
+        let kinds = json.strings("layer_types")?;
+        let slides = |layer: usize| kinds.get(layer).is_some_and(|k| k == "sliding_attention");
+        set_windows(&mut config, told, slides);
+        return Ok(config);
+    }
+    match config.architecture.as_str() {
+        MISTRAL => set_windows(&mut config, told, |_| true),
+        GEMMA2 => set_windows(&mut config, usual, |layer| layer % 2 == 0),
+        GEMMA3 => {
+            let every = json.opt_count("sliding_window_pattern", 4096)?;
+            let every = every.unwrap_or(6).max(1);
+            set_windows(&mut config, usual, |layer| (layer + 1) % every != 0);
+        }
+        _ => {}
+    }
+    Ok(config)
 }
 
 /// Whether models of this architecture can be run here, not only planned with.
@@ -186,7 +225,7 @@ pub fn config_of_json(path: &Path) -> Result<Config> {
     }
     // absent means the default of the architecture
     let tied_head = json.opt_bool("tie_word_embeddings")?;
-    Ok(with_vectors(Config {
+    let config = with_vectors(Config {
         num_layers: json.count("num_hidden_layers", 4096)?,
         hidden_size,
         num_heads,
@@ -198,7 +237,8 @@ pub fn config_of_json(path: &Path) -> Result<Config> {
         tied_head: tied_head.unwrap_or(architecture == GEMMA2),
         architecture,
         ..Config::default()
-    }))
+    });
+    with_windows(config, &json)
 }
 
 #[cfg(test)]
@@ -247,6 +287,34 @@ mod tests {
         other.kv = KvForm::Int8;
         let scales = 2 * 126 * 8 * 2;
         assert_eq!(other.kv_bytes_per_token() - scales, 516_096 / 2);
+    }
+
+    #[test]
+    fn a_layer_with_a_window_keeps_no_more_than_it() {
+        let of = shape("gemma-2-2b");
+        let of_layer = of.kv_bytes_per_token() / 26;
+        assert_eq!(of.kv_bytes(4096, 1), 4096 * 26 * of_layer);
+        assert_eq!(of.kv_bytes(8192, 2), 2 * (4096 + 8192) * 13 * of_layer);
+        let config = |more: serde_json::Value| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("config.json");
+            let mut value = json!({"architectures": ["MistralForCausalLM"], "hidden_size": 64,
+                "num_attention_heads": 2, "num_hidden_layers": 6, "intermediate_size": 96,
+                "vocab_size": 100, "max_position_embeddings": 512});
+            let all = value.as_object_mut().unwrap();
+            all.extend(more.as_object().unwrap().clone());
+            std::fs::write(&path, value.to_string()).unwrap();
+            config_of_json(&path).unwrap().layer_groups(512)
+        };
+        assert_eq!(config(json!({"sliding_window": null})), [(None, 6)]);
+        assert_eq!(config(json!({"sliding_window": 64})), [(Some(64), 6)]);
+        let kinds = ["sliding_attention", "full_attention", "sliding_attention"].repeat(2);
+        let told = json!({"sliding_window": 64, "layer_types": kinds, "architectures": ["X"]});
+        assert_eq!(config(told), [(Some(64), 4), (None, 2)]);
+        let told = json!({"sliding_window": 32, "architectures": ["Gemma3ForCausalLM"]});
+        assert_eq!(config(told), [(Some(32), 5), (None, 1)]);
+        // nobody sees more than a context
+        assert_eq!(config(json!({"sliding_window": 512})), [(None, 6)]);
     }
 
     #[test]

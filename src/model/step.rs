@@ -252,7 +252,9 @@ mod tests {
         let first = |group: usize| 20 * group as PageId;
         let long = |group| (first(group)..first(group) + 20).collect();
         let long: Vec<Vec<PageId>> = (0..windows.len()).map(long).collect();
-        let short: Vec<Vec<PageId>> = (0..windows.len()).map(|group| vec![first(group) + 63]).collect();
+        let short: Vec<Vec<PageId>> = (0..windows.len())
+            .map(|group| vec![first(group) + 63])
+            .collect();
         let spans = [
             Span {
                 tokens: &[1, 2, 3, 4, 5],
@@ -312,7 +314,10 @@ mod tests {
             assert_eq!(entry(long, 18), 20 * group + 18);
             assert_eq!(entry(short, 0), 20 * group + 63);
             let slots = &step.words[step.slots_at[group as usize]..][..6];
-            assert_eq!((slots[0], slots[5]), (320 * group + 300, 320 * group + 63 * 16 + 7));
+            assert_eq!(
+                (slots[0], slots[5]),
+                (320 * group + 300, 320 * group + 63 * 16 + 7)
+            );
             firsts.push((long.first_split, long.num_splits));
         }
         // keys 281..=300 are in the second split, 241..=300 begin in the first

@@ -270,7 +270,11 @@ impl World {
         let waiting = order(&mut self.scheduler.waiting());
         // with several slabs the oldest may have to begin again in another
         if let Some(oldest) = before.first()
-            && self.scheduler.pages.pools().all(|p| p.geometry().num_slabs() == 1)
+            && self
+                .scheduler
+                .pages
+                .pools()
+                .all(|p| p.geometry().num_slabs() == 1)
             && first_waiting.is_none_or(|first| first.0 >= oldest.0)
         {
             let runs = self.scheduler.running.contains_key(oldest);
@@ -419,7 +423,11 @@ impl World {
 
 /// Half of the worlds are models without windows; the others have up to three groups.
 fn groups(random: &mut Random) -> Vec<PageGroup> {
-    let count = if random.once_in(2) { 1 } else { random.range(1, 3) };
+    let count = if random.once_in(2) {
+        1
+    } else {
+        random.range(1, 3)
+    };
     let group = |number| {
         let window = match count {
             1 => random.once_in(4).then(|| random.range(1, 60)),

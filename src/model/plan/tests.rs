@@ -68,6 +68,40 @@ fn a_context_that_is_no_whole_page_takes_one_and_is_counted_exactly() {
 }
 
 #[test]
+fn layers_that_see_a_window_take_pages_for_it_and_a_step() {
+    let mut asked = with_memory("gemma-2-2b", 16);
+    (asked.ctx_size, asked.users) = (Some(131_072), 3);
+    let plan = asked.plan().unwrap();
+    let [windowed, all] = plan.kv_groups[..] else {
+        panic!("{:?}", plan.kv_groups)
+    };
+    assert_eq!((windowed.window, windowed.layers), (Some(4096), 13));
+    assert_eq!((all.window, all.layers, all.pages), (None, 13, 3 * 8192));
+    // 4096 tokens and 512 of a step, wherever they begin in a page, and two splits for all
+    assert_eq!(windowed.pages, 3 * (4608 / 16 + 1) + 32);
+    let half = plan.page_bytes / 2;
+    assert_eq!(
+        (windowed.bytes, all.bytes),
+        (half * windowed.pages, half * all.pages)
+    );
+    assert_eq!(plan.pages_bytes, windowed.bytes + all.bytes);
+    assert_eq!(plan.kv_bytes, 3 * (131_072 + 4096) * (half / 16));
+    // so twice the context fits, nearly
+    let mut without = asked.clone();
+    without.shape.config.layer_kinds = vec![Default::default()];
+    let (with, without) = (plan.max_ctx_size.unwrap(), without.plan().unwrap());
+    assert_eq!(without.kv_groups.len(), 1);
+    let without = without.max_ctx_size.unwrap();
+    assert!(
+        10 * with > 19 * without && with < 2 * without,
+        "{with} {without}"
+    );
+    // a context that is no longer than the window is all that there is
+    asked.ctx_size = Some(4096);
+    assert_eq!(asked.plan().unwrap().kv_groups.len(), 1);
+}
+
+#[test]
 fn what_fits_fits_at_its_limits_and_not_beyond() {
     let asked = with_memory("llama-3.1-8b", 16);
     let plan = asked.plan().unwrap();

@@ -47,10 +47,7 @@ pub fn table(plan: &Plan, adapter: Option<&str>) -> String {
                 plan.kv_bytes,
             ),
         ],
-        [
-            "pages".to_owned(),
-            pages(plan),
-        ],
+        ["pages".to_owned(), pages(plan)],
         [
             "beside".to_owned(),
             format!(
