@@ -54,6 +54,17 @@ impl StepPlan {
     }
 }
 
+/// What became of somebody who runs when a step was planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Secured {
+    /// It is computed.
+    Planned,
+    /// It has pages, and its turn may come.
+    Later,
+    /// It gave up its own.
+    Preempted,
+}
+
 impl Scheduler {
     /// The next step, with pages for it. While somebody decodes, prompts get at most `prompt_tokens` of
     /// it, so that nobody waits long for the next token; at least 1.
@@ -90,32 +101,39 @@ impl Scheduler {
         let Some((rank, id)) = suspect.map(|s| (s.rank(), s.id)) else {
             return false;
         };
-        if !self.secure(rank, id, plan) {
-            return false;
-        }
-        let sequence = self.sequences.get_mut(&id).expect("a running sequence");
         let mut budget = self.step_tokens;
-        push_chunk(plan, sequence, &mut self.pages, &mut budget);
-        true
+        self.secure(rank, id, plan, &mut budget, |_| true) == Secured::Planned
     }
 
-    /// Pages for what a step can compute of somebody who runs, those of others where it takes them.
-    /// `false` where it gave up its own.
-    fn secure(&mut self, rank: Rank, id: RequestId, plan: &mut StepPlan) -> bool {
-        // this runs for everybody in each step: a look-up each, as long as pages are there
+    /// Pages for what a step can compute of somebody who runs, those of others where it takes them; and the
+    /// chunk itself, where it `is_due`. This runs for everybody in each step: a look-up each, as long as
+    /// pages are there.
+    fn secure(
+        &mut self,
+        rank: Rank,
+        id: RequestId,
+        plan: &mut StepPlan,
+        budget: &mut usize,
+        is_due: fn(&Sequence) -> bool,
+    ) -> Secured {
         loop {
             let sequence = self.sequences.get_mut(&id).expect("a running sequence");
-            let start = sequence.num_computed;
-            let end = sequence.tokens.len();
-            let end = end.min(start + self.limits.max_batched_tokens);
+            let (start, known) = (sequence.num_computed, sequence.tokens.len());
+            let end = known.min(start + self.limits.max_batched_tokens);
             let (tables, copies) = (&mut sequence.pages, &mut plan.copies);
-            let Err(lack) = self.pages.reserve(tables, start, end, copies) else {
-                return true;
-            };
-            let victim = self.victim(rank, lack);
-            self.preempt(victim, plan);
-            if victim == id {
-                return false;
+            match self.pages.reserve(tables, start, end, copies) {
+                Ok(()) if is_due(sequence) => {
+                    push_chunk(plan, sequence, &mut self.pages, budget);
+                    return Secured::Planned;
+                }
+                Ok(()) => return Secured::Later,
+                Err(lack) => {
+                    let victim = self.victim(rank, lack);
+                    self.preempt(victim, plan);
+                    if victim == id {
+                        return Secured::Preempted;
+                    }
+                }
             }
         }
     }
@@ -135,14 +153,9 @@ impl Scheduler {
             if !plan.preempted.is_empty() && !self.running.contains_key(&rank) {
                 continue; // preempted for somebody older
             }
-            if !self.secure(rank, id, plan) {
-                continue;
-            }
-            let sequence = self.sequences.get_mut(&id).expect("a running sequence");
-            if sequence.gap() > 1 {
+            let secured = self.secure(rank, id, plan, budget, |s| s.gap() == 1);
+            if secured == Secured::Later {
                 prompts.push((rank, id));
-            } else {
-                push_chunk(plan, sequence, &mut self.pages, budget);
             }
         }
         prompts

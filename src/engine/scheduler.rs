@@ -241,20 +241,19 @@ impl Scheduler {
         if planted(Fault::ForgetSibling) {
             ids.pop();
         }
-        let first = first.clone();
-        let mut computed = first.pages.clone();
-        for table in &mut computed {
-            table.truncate(pages_for(first.num_computed));
+        // what it was promised beyond them stays its own
+        let mut shared = first.clone();
+        for table in &mut shared.pages {
+            table.truncate(pages_for(shared.num_computed));
         }
         for &id in &ids {
-            self.pages.share(&computed);
+            self.pages.share(&shared.pages);
             let mut sibling = Sequence {
                 id,
-                pages: computed.clone(),
                 arrival: id.0,
-                ..first.clone()
+                ..shared.clone()
             };
-            sibling.request.sampling.seed = first.seed_of(id);
+            sibling.request.sampling.seed = shared.seed_of(id);
             self.running.insert(sibling.rank(), id);
             self.sequences.insert(id, sibling);
         }

@@ -189,12 +189,17 @@ impl Pages {
         end: usize,
         copies: &mut Vec<PageCopy>,
     ) -> Result<(), Lack> {
+        let mut lacks = false;
         for (group, table) in tables.iter().enumerate() {
             let (shared, count) = self.missing(group, table, start, end);
             if shared.is_some() || count > 0 {
+                lacks = true;
                 let room = self.groups[group].pool.has_room(table, count, shared);
                 room.map_err(|slab| Lack { group, slab })?;
             }
+        }
+        if !lacks {
+            return Ok(()); // as in most steps
         }
         for (group, table) in tables.iter_mut().enumerate() {
             let (shared, count) = self.missing(group, table, start, end);

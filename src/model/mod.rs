@@ -14,6 +14,7 @@ pub mod families;
 pub mod fields;
 pub mod keys;
 mod layer_pass;
+mod layout;
 pub mod load;
 mod numerics;
 pub mod on_host;

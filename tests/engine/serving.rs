@@ -118,12 +118,19 @@ impl<'a> Serving<'a> {
     }
 }
 
+/// Pages of the group that has most.
+fn most_pages(decoder: &Decoder) -> usize {
+    let groups = decoder.kv().groups().iter();
+    let pages = groups.map(|group| group.geometry.num_pages);
+    pages.max().expect("a group at least")
+}
+
 /// Each of `requests` by itself, in a cache that keeps nothing.
 pub fn alone(runner: &mut Runner, requests: &[Request]) -> Vec<Rows> {
     let company = Company {
         max_running: 1,
         budget: runner.decoder().max_batched_tokens(),
-        num_pages: runner.decoder().kv().geometry(0).num_pages,
+        num_pages: most_pages(runner.decoder()),
     };
     let each = requests.iter().map(|request| {
         let mut serving = Serving::new(runner, company, false);

@@ -8,7 +8,9 @@ use crate::engine::pacer::Pacer;
 use crate::engine::plan::StepPlan;
 use crate::engine::request::{Event, Request};
 use crate::engine::scheduler::{Limits, Sampled, Scheduler};
-use crate::kv::{PAGE_SIZE, PageGeometry, Pages, SPLIT_PAGES};
+use crate::kv::{
+    MAX_PAGES, PAGE_SIZE, PageGeometry, PageGroup, PagePool, Pages, SPLIT_PAGES, group_pages,
+};
 use crate::model::Config;
 
 /// What every step draws: answers end by their length, and whoever goes on is told apart by its prompt.
@@ -18,6 +20,8 @@ pub(super) struct Paged {
     scheduler: Scheduler,
     pacer: Pacer,
     config: Config,
+    /// Of each group of pages.
+    layers: Vec<usize>,
     chunk: usize,
     /// Of each id, from 1: the number among the arrivals.
     indices: Vec<usize>,
@@ -32,8 +36,8 @@ impl Paged {
             max_model_len: setup.max_model_len,
             max_waiting: WAITING,
         };
-        let num_pages = setup.pool_tokens / PAGE_SIZE;
-        let geometry = PageGeometry::new(num_pages, num_pages.next_multiple_of(SPLIT_PAGES));
+        let (groups, layers) = groups(setup, config);
+        let pages = Pages::grouped(&groups, limits.max_batched_tokens, prefix_cache);
         let mut pacer = Pacer::new(setup.watched);
         let chunk = match setup.chunking {
             Chunking::Whole => usize::MAX,
@@ -44,14 +48,48 @@ impl Paged {
             }
         };
         Paged {
-            scheduler: Scheduler::new(limits, Pages::new(geometry, prefix_cache), b"simulated"),
+            scheduler: Scheduler::new(limits, pages, b"simulated"),
             pacer,
             config: config.clone(),
+            layers,
             chunk,
             indices: Vec::new(),
             plan: StepPlan::default(),
         }
     }
+}
+
+/// Groups of layers with pages for as many tokens as there is memory for, and the layers of each. Where some
+/// see a window alone, there is memory for more tokens of the others.
+fn groups(setup: &Setup, config: &Config) -> (Vec<PageGroup>, Vec<usize>) {
+    let groups = config.layer_groups(setup.max_model_len);
+    let (running, chunk) = (setup.max_running, setup.max_batched_tokens);
+    let pages_of = |window, pages| group_pages(window, pages, running, chunk);
+    let memory = setup.pool_tokens / PAGE_SIZE * config.num_layers;
+    let fits = |pages: usize| {
+        let taken = groups
+            .iter()
+            .map(|&(w, layers)| layers * pages_of(w, pages));
+        taken.sum::<usize>() <= memory
+    };
+    // never less than if all saw all, never more than the memory of all for a single layer
+    let (mut pages, mut beyond) = (setup.pool_tokens / PAGE_SIZE, memory + 1);
+    while beyond - pages > 1 {
+        let middle = pages + (beyond - pages) / 2;
+        if fits(middle) {
+            pages = middle;
+        } else {
+            beyond = middle;
+        }
+    }
+    let pages = pages.min(MAX_PAGES);
+    let group = |&(window, _): &(Option<usize>, usize)| {
+        let pages = pages_of(window, pages);
+        let geometry = PageGeometry::new(pages, pages.next_multiple_of(SPLIT_PAGES));
+        PageGroup { geometry, window }
+    };
+    let layers = groups.iter().map(|&(_, layers)| layers);
+    (groups.iter().map(group).collect(), layers.collect())
 }
 
 /// Ids that only prompts of one group begin with, or that one prompt alone has.
@@ -64,6 +102,16 @@ fn tokens(index: usize, arrival: &Arrival) -> Vec<u32> {
         scrambled(stream ^ at as u64) as u32
     };
     (0..arrival.prompt_tokens).map(id).collect()
+}
+
+impl Paged {
+    /// Tokens of each group, as tokens of all layers.
+    fn of_all_layers(&self, tokens: impl Iterator<Item = usize>) -> usize {
+        let weighed = tokens
+            .zip(&self.layers)
+            .map(|(tokens, layers)| tokens * layers);
+        weighed.sum::<usize>() / self.config.num_layers.max(1)
+    }
 }
 
 impl Server for Paged {
@@ -108,9 +156,10 @@ impl Server for Paged {
             running += 1;
             let rooms = sequence.pages.iter().map(|table| table.len() * PAGE_SIZE);
             let spares = rooms.map(|room| room.saturating_sub(sequence.tokens.len()));
-            spare += spares.sum::<usize>();
+            spare += self.of_all_layers(spares);
         }
-        let reserved = self.scheduler.pages.num_used() * PAGE_SIZE;
+        let used = self.scheduler.pages.pools().map(PagePool::num_used);
+        let reserved = self.of_all_layers(used.map(|pages| pages * PAGE_SIZE));
         Standing {
             running,
             waiting: self.scheduler.queue_lens().1 > 0,

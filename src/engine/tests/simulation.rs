@@ -47,17 +47,20 @@ impl World {
     fn new(seed: u64) -> World {
         let mut random = Random(seed.wrapping_mul(0x2545_F491_4F6C_DD1D));
         let max_running = random.range(1, 8);
+        let groups = groups(&mut random);
+        // of a window there may be fewer pages than a text has
+        let is_long = groups.iter().any(|g| g.window.is_some()) && random.once_in(3);
+        let longest = if is_long { 1000 } else { 200 };
         let limits = Limits {
             max_batched_tokens: max_running + random.below(48),
             max_running,
-            max_model_len: random.range(20, 200),
+            max_model_len: random.range(20, longest),
             max_waiting: random.range(1, 12),
         };
-        let groups = groups(&mut random);
         let vocab = random.range(2, 12) as u32;
         let documents = (0..3)
             .map(|_| {
-                (0..90)
+                (0..longest / 2 - 10)
                     .map(|_| random.below(vocab as usize) as u32)
                     .collect()
             })
@@ -91,7 +94,8 @@ impl World {
         let document = &self.documents[random.below(3)];
         // around the edges of pages, and anywhere
         let shared = if random.once_in(2) {
-            (PAGE_SIZE * random.range(0, 5) + random.range(0, 2)).saturating_sub(1)
+            (PAGE_SIZE * random.range(0, document.len() / PAGE_SIZE) + random.range(0, 2))
+                .saturating_sub(1)
         } else {
             random.below(document.len())
         };
@@ -434,9 +438,8 @@ fn groups(random: &mut Random) -> Vec<PageGroup> {
             _ if number == 1 => None,
             _ => Some(random.range(1, 60)),
         };
-        // of a window there may be fewer pages than a sequence has tokens for, or as many as it goes on in
-        // for ever
-        let pages = if window.is_some() { 60 } else { 40 };
+        // of a window as many as a sequence goes on in for ever, or too few
+        let pages = [40, 80][random.below(2)];
         let geometry = PageGeometry::new(random.range(2, pages), 16);
         PageGroup { geometry, window }
     };
