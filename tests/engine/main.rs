@@ -14,3 +14,4 @@ mod serving;
 mod thread;
 mod times;
 mod trial;
+mod windows;
