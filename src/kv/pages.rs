@@ -164,7 +164,8 @@ impl Pages {
         };
         let has_room = |(group, table): (usize, &Vec<PageId>)| {
             let pool = &self.groups[group].pool;
-            pool.has_room(table, more(self, group, table), None).is_ok()
+            let count = more(self, group, table);
+            count == 0 || pool.has_room(table, count, None).is_ok()
         };
         if !tables.iter().enumerate().all(has_room) {
             return false;
