@@ -9,6 +9,7 @@ use nelumbo::gpu::{Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kernels::peaks::Peaks;
 use nelumbo::kv::KvFormat;
+use nelumbo::model::config::LayerKind;
 use nelumbo::model::plan::{Plan, Wanted};
 use nelumbo::model::roofline::{ModelShape, Roofline, StepShape, Subject, WeightForm};
 use nelumbo::model::warm::shader_hash;
@@ -51,8 +52,18 @@ fn agrees(what: &str, plan: &Plan, decoder: &Decoder) {
     let off = plan.scratch_bytes.abs_diff(scratch);
     assert!(off * 100 <= scratch, "{what}: scratch");
     assert_eq!(plan.ctx_size, decoder.max_model_len(), "{what}: context");
-    let slabs = decoder.kv().geometry(0).num_slabs();
-    assert_eq!(plan.kv_slabs_per_layer, Some(slabs), "{what}: slabs");
+    let groups = decoder.kv().groups();
+    let slabs = groups.iter().map(|group| group.geometry.num_slabs()).max();
+    assert_eq!(plan.kv_slabs_per_layer, slabs, "{what}: slabs");
+    let pages = groups
+        .iter()
+        .map(|g| (g.window, g.geometry.num_pages as u64));
+    let planned = plan.kv_groups.iter().map(|g| (g.window, g.pages));
+    assert!(
+        planned.eq(pages),
+        "{what}: {:?}, {groups:?}",
+        plan.kv_groups
+    );
     let weights = decoder.weights();
     let layers = weights.layers.iter();
     let matrices = layers.flat_map(|l| [&l.qkv, &l.o, &l.gate_up, &l.down]);
@@ -92,11 +103,24 @@ fn small_models_take_what_was_planned_in_every_format() {
         vocab_size: 4096,
         ..synthetic::tiny()
     };
+    // in the shorter context the wider window is none
+    let kind = |window| LayerKind { window, rope: 0 };
+    let windows = Config {
+        num_layers: 5,
+        layer_kinds: vec![kind(Some(24)), kind(None), kind(Some(120))],
+        ..synthetic::tiny()
+    };
+    let configs = [
+        ("tiny", &tiny),
+        ("ragged", &ragged),
+        ("wide", &wide),
+        ("windows", &windows),
+    ];
     for (gpu, bindings) in [(whole, "whole"), (narrow.expect("as above"), "narrow")] {
-        for (name, config) in [("tiny", &tiny), ("ragged", &ragged), ("wide", &wide)] {
+        for (name, config) in configs {
             for (&weights, kv_format) in FORMATS.iter().zip(KvFormat::ALL) {
                 for (ctx_size, max_running) in [(Some(100), 5), (None, 16)] {
-                    if bindings == "narrow" && name == "tiny" {
+                    if bindings == "narrow" && ["tiny", "windows"].contains(&name) {
                         continue; // nothing of it is over a binding
                     }
                     let options = LoadOptions {

@@ -291,7 +291,7 @@ mod tests {
         let mut cache = PrefixCache::new(&[whole(64)]);
         let text = tokens(100);
         let pages: Vec<PageId> = (0..7).collect();
-        let new = cache.publish(&mut chain("a"), &text, 100, &[pages.clone()]);
+        let new = cache.publish(&mut chain("a"), &text, 100, std::slice::from_ref(&pages));
         let of_first = |&page: &PageId| (0, page);
         assert!(
             new.into_iter().eq(pages[..6].iter().map(of_first)),
