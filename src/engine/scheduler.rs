@@ -59,7 +59,8 @@ impl Scheduler {
     /// Nothing to do yet. `model` names what keys and values depend on beside tokens.
     ///
     /// # Panics
-    /// When a step could not compute a token for everyone who runs.
+    /// When a step could not compute a token for everyone who runs, or is longer than `pages` are given out
+    /// for.
     pub fn new(limits: Limits, pages: Pages, model: &[u8]) -> Scheduler {
         let Limits {
             max_batched_tokens,
@@ -69,6 +70,11 @@ impl Scheduler {
         assert!(
             (1..=max_batched_tokens).contains(&max_running),
             "{max_running} sequences, {max_batched_tokens} tokens a step"
+        );
+        let chunk = pages.chunk();
+        assert!(
+            max_batched_tokens <= chunk,
+            "{max_batched_tokens} tokens a step, pages for {chunk}"
         );
         Scheduler {
             limits,

@@ -73,6 +73,11 @@ impl Pages {
         }
     }
 
+    /// Tokens of a sequence in a step, at most.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
     /// By group, who owns what.
     pub fn pools(&self) -> impl ExactSizeIterator<Item = &PagePool> {
         self.groups.iter().map(|group| &group.pool)
