@@ -5,7 +5,7 @@ use super::common::{bits, decoder, engine, gpu, tokens};
 use super::serving::{Company, Serving, alone};
 use nelumbo::LoadOptions;
 use nelumbo::engine::runner::Runner;
-use nelumbo::engine::{Pooling, Request};
+use nelumbo::engine::{EngineCore, Pooling, Request};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kv::{KvFormat, PageId, Tables, pages_for};
 use nelumbo::model::config::LayerKind;
@@ -44,9 +44,9 @@ fn text() -> Vec<u32> {
 }
 
 /// Logits of all positions of the text where no page is ever given back.
-fn with_every_page(gpu: &Arc<Gpu>) -> Vec<Vec<u32>> {
+fn with_every_page(gpu: &Arc<Gpu>, config: &Config) -> Vec<Vec<u32>> {
     // room for so many windows is room for all of one text
-    let decoder = decoder(gpu, &config(), &options(16));
+    let decoder = decoder(gpu, config, &options(16));
     let table: Vec<PageId> = (0..pages_for(LEN) as PageId).collect();
     let groups = decoder.kv().groups();
     let fits = |pages| groups.iter().all(|g| g.geometry.num_pages >= pages);
@@ -62,7 +62,7 @@ fn with_every_page(gpu: &Arc<Gpu>) -> Vec<Vec<u32>> {
             head_rows: HeadRows::All,
         };
         let logits = runner.logits(&[span]).unwrap();
-        rows.extend(logits.chunks(config().vocab_size).map(bits));
+        rows.extend(logits.chunks(config.vocab_size).map(bits));
     }
     rows
 }
@@ -72,25 +72,52 @@ fn a_text_goes_on_in_the_pages_of_a_window_with_the_same_bits() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;
     };
-    let expected = with_every_page(&gpu);
+    let expected = with_every_page(&gpu, &config());
     let mut engine = engine(&gpu, &config(), &options(1));
     let pages = |group: usize| engine.decoder().kv().geometry(group).num_pages;
     // what a window and a step need, and two splits
     assert_eq!([0, 1, 2].map(pages), [5 + 32, 64, 7 + 32]);
     assert!(pages(2) < pages_for(LEN), "fewer than the text has");
     for chunk in [STEP, 7] {
-        let mut position = 0;
-        let each = |at: usize, logits: &[f32]| {
-            assert_eq!(at, position);
-            assert!(
-                bits(logits) == expected[at],
-                "position {at}, steps of {chunk}"
-            );
-            position += 1;
-        };
-        engine.evaluate(&text(), chunk, 0, each).unwrap();
-        assert_eq!(position, LEN);
+        goes_on(&mut engine, chunk, &expected);
     }
+}
+
+fn goes_on(engine: &mut EngineCore, chunk: usize, expected: &[Vec<u32>]) {
+    let mut position = 0;
+    let each = |at: usize, logits: &[f32]| {
+        assert_eq!(at, position);
+        assert!(
+            bits(logits) == expected[at],
+            "position {at}, steps of {chunk}"
+        );
+        position += 1;
+    };
+    engine.evaluate(&text(), chunk, 0, each).unwrap();
+    assert_eq!(position, LEN);
+    engine.check();
+}
+
+#[test]
+fn a_window_moves_from_slab_to_slab() {
+    let Some(whole) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let narrow = gpu(&OpenOptions {
+        max_binding: Some(1 << 20),
+        ..OpenOptions::default()
+    });
+    // keys of one split are 768 KiB
+    let config = Config {
+        num_kv_heads: 6,
+        head_dim: 128,
+        ..config()
+    };
+    let expected = with_every_page(&whole, &config);
+    let mut engine = engine(&narrow.expect("as above"), &config, &options(1));
+    let slabs = |group: usize| engine.decoder().kv().geometry(group).num_slabs();
+    assert_eq!([0, 1, 2].map(slabs), [3, 4, 3]);
+    goes_on(&mut engine, STEP, &expected);
 }
 
 #[test]
@@ -149,9 +176,7 @@ fn a_vector_and_a_trial_of_a_long_text_take_no_more_pages() {
     let (text, config) = (text(), config());
     let mut few = engine(&gpu, &config, &options(1));
     let mut many = engine(&gpu, &config, &options(16));
-    let embed = |engine: &mut nelumbo::engine::EngineCore| {
-        bits(&engine.embed(&text, Pooling::Mean).unwrap())
-    };
+    let embed = |engine: &mut EngineCore| bits(&engine.embed(&text, Pooling::Mean).unwrap());
     assert!(embed(&mut few) == embed(&mut many));
     let mut trial = few.trial(LEN).unwrap();
     let expected = trial.feed(&text).unwrap();
