@@ -121,7 +121,7 @@ impl EngineCore {
                 .saturating_sub(pages[group].len())
         });
         let problem = format!(
-            "needs {} more pages of the cache, {} are not in use: requests in flight have the others",
+            "needs {} pages of the cache, {} are not in use: requests in flight have the others",
             more.sum::<usize>(),
             all.num_free() + all.num_idle()
         );
@@ -142,14 +142,16 @@ impl EngineCore {
                 None => vec![0.0; work.norm.len()],
             };
             work.gpu = Some(Arc::clone(gpu));
-            work.num_computed = 0;
             work.sum.fill(0.0);
-            let mut pages = std::mem::take(&mut work.pages);
-            self.scheduler.pages().release(&pages);
-            pages.clear();
-            let provided = self.provide_embedding(&mut pages, 0, work.tokens.len());
-            work.pages = pages;
-            provided?;
+            if std::mem::take(&mut work.num_computed) > 0 {
+                // from the beginning again, of which a window has left nothing
+                let mut pages = std::mem::take(&mut work.pages);
+                self.scheduler.pages().release(&pages);
+                pages.clear();
+                let provided = self.provide_embedding(&mut pages, 0, work.tokens.len());
+                work.pages = pages;
+                provided?;
+            }
         }
         let mut most = self.decoder().max_batched_tokens();
         if !self.is_idle() {
