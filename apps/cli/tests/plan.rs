@@ -132,20 +132,27 @@ fn a_configuration_is_enough() {
     let world = World::new();
     let path = world.path("model/config.json");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let config = json!({
-        "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "intermediate_size": 3072,
-        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-        "vocab_size": 151_936, "max_position_embeddings": 40_960, "tie_word_embeddings": true,
-    });
-    fs::write(&path, config.to_string()).unwrap();
-    for path in [&path, &world.path("model")] {
-        let args = [path.to_str().unwrap(), "-o", "json", "-q"];
-        let plan = object(&plan(&args));
-        assert_eq!(plan["params"], 596_049_920, "{plan}");
-        assert_eq!(
-            (&plan["runs_here"], &plan["ctx_size"]),
-            (&json!(false), &json!(8192))
-        );
+    let config = |architecture: &str| {
+        let config = json!({
+            "architectures": [architecture], "hidden_size": 1024, "intermediate_size": 3072,
+            "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+            "vocab_size": 151_936, "max_position_embeddings": 40_960, "tie_word_embeddings": true,
+        });
+        fs::write(&path, config.to_string()).unwrap();
+    };
+    // the second has no norms of heads: two vectors of 128 in each of 28 layers
+    for (architecture, runs_here, params) in [
+        ("Qwen3ForCausalLM", true, 596_049_920),
+        ("CohereForCausalLM", false, 596_049_920 - 28 * 2 * 128),
+    ] {
+        config(architecture);
+        for path in [&path, &world.path("model")] {
+            let args = [path.to_str().unwrap(), "-o", "json", "-q"];
+            let plan = object(&plan(&args));
+            assert_eq!(plan["params"], params, "{plan}");
+            assert_eq!(plan["runs_here"], runs_here, "{plan}");
+            assert_eq!(plan["ctx_size"], 8192, "{plan}");
+        }
     }
     fs::write(&path, "{\"hidden_size\": 3}").unwrap();
     let ended = plan(&[path.to_str().unwrap()]);

@@ -33,16 +33,26 @@ impl Run {
         self.tokens.div_ceil(self.step_tokens)
     }
 
-    /// Over all steps, how many tokens attention looks back at, each step reading them once.
-    fn context_of_steps(&self) -> f64 {
-        let end = |step: usize| self.depth + ((step + 1) * self.step_tokens).min(self.tokens);
-        (0..self.steps()).map(|step| end(step) as f64).sum()
+    /// Over all steps, how many tokens attention looks back at through a window, each step reading them once.
+    fn context_of_steps(&self, window: Option<usize>) -> f64 {
+        let seen = |step: usize| {
+            let end = ((step + 1) * self.step_tokens).min(self.tokens);
+            let own = end - step * self.step_tokens;
+            let most = window.map_or(usize::MAX, |window| window - 1 + own);
+            (self.depth + end).min(most) as f64
+        };
+        (0..self.steps()).map(seen).sum()
     }
 
-    /// Over all tokens, how many tokens each attends to.
-    fn context_of_tokens(&self) -> f64 {
-        let (n, depth) = (self.tokens as f64, self.depth as f64);
-        n * depth + n * (n + 1.0) / 2.0
+    /// Over all tokens, how many tokens each attends to through a window.
+    fn context_of_tokens(&self, window: Option<usize>) -> f64 {
+        // those that a window does not bound, and the others
+        let free = window.map_or(self.tokens, |window| {
+            window.saturating_sub(self.depth).min(self.tokens)
+        });
+        let (n, depth) = (free as f64, self.depth as f64);
+        let bounded = (self.tokens - free) as f64 * window.unwrap_or(0) as f64;
+        n * depth + n * (n + 1.0) / 2.0 + bounded
     }
 }
 
@@ -63,7 +73,7 @@ impl ModelShape {
         Work {
             bytes: run.steps() as f64 * layers
                 + run.head_rows as f64 * head
-                + token * (run.context_of_steps() + run.tokens as f64),
+                + token * (self.mean_over_layers(|w| run.context_of_steps(w)) + run.tokens as f64),
             flops: self.flops(run),
         }
     }
@@ -74,8 +84,20 @@ impl ModelShape {
         let layers = (c.num_layers * c.layer_params()) as f64 * run.tokens as f64;
         let head = (c.vocab_size * c.hidden_size) as f64 * run.head_rows as f64;
         // a product with each key, and one with each value
-        let attention = (c.num_layers * c.q_width()) as f64 * 2.0 * run.context_of_tokens();
+        let seen = self.mean_over_layers(|window| run.context_of_tokens(window));
+        let attention = (c.num_layers * c.q_width()) as f64 * 2.0 * seen;
         2.0 * (layers + head + attention)
+    }
+
+    /// The mean of what is told of each layer's window.
+    fn mean_over_layers(&self, of: impl Fn(Option<usize>) -> f64) -> f64 {
+        let c = &self.config;
+        let share = |window: Option<usize>| {
+            let own = (0..c.num_layers).filter(|&layer| c.layer_kind(layer).window == window);
+            own.count() as f64 / c.num_layers as f64
+        };
+        let windows = c.windows().into_iter();
+        windows.map(|window| share(window) * of(window)).sum()
     }
 }
 
@@ -84,6 +106,7 @@ mod tests {
     use super::super::sizes::tests::tiny;
     use super::super::step::{Division, KernelWork, StepShape};
     use super::*;
+    use crate::model::config::LayerKind;
 
     #[test]
     fn contexts_are_counted_by_step_and_by_token() {
@@ -94,8 +117,12 @@ mod tests {
             head_rows: 1,
         };
         assert_eq!(run.steps(), 3);
-        assert_eq!(run.context_of_steps(), (12 + 14 + 15) as f64);
-        assert_eq!(run.context_of_tokens(), (11 + 12 + 13 + 14 + 15) as f64);
+        assert_eq!(run.context_of_steps(None), (12 + 14 + 15) as f64);
+        assert_eq!(run.context_of_tokens(None), (11 + 12 + 13 + 14 + 15) as f64);
+        // a step's tokens see one more between them than each of them
+        let window = Some(12);
+        assert_eq!(run.context_of_steps(window), (12 + 13 + 12) as f64);
+        assert_eq!(run.context_of_tokens(window), (11 + 4 * 12) as f64);
     }
 
     #[test]
@@ -125,7 +152,15 @@ mod tests {
 
     #[test]
     fn kernels_never_take_less() {
-        let shape = tiny();
+        let mut shape = tiny();
+        let kind = |window| LayerKind { window, rope: 0 };
+        for window in [None, Some(30)] {
+            shape.config.layer_kinds = vec![kind(window), kind(None)];
+            kernels_take_no_less(&shape);
+        }
+    }
+
+    fn kernels_take_no_less(shape: &ModelShape) {
         let division = Division {
             tile_tokens: 8,
             wanted_teams: 2,

@@ -53,6 +53,20 @@ impl StepShape {
         self.decodes.len() + self.chunks.iter().map(|c| c.tokens).sum::<usize>()
     }
 
+    /// As if sequences were no longer than what a token sees.
+    fn within(&self, window: Option<usize>) -> StepShape {
+        let most = window.map_or(usize::MAX, |window| window - 1);
+        let chunk = |chunk: &ChunkShape| ChunkShape {
+            first_position: chunk.first_position.min(most),
+            ..*chunk
+        };
+        StepShape {
+            decodes: self.decodes.iter().map(|&depth| depth.min(most)).collect(),
+            chunks: self.chunks.iter().map(chunk).collect(),
+            head_rows: self.head_rows,
+        }
+    }
+
     /// Over all tokens that attend to several splits, how many; of the sequences, by how long they are, that
     /// `counts` says.
     fn parts_of_several_splits(&self, counts: impl Fn(usize) -> bool) -> usize {
@@ -226,8 +240,33 @@ impl ModelShape {
     }
 
     fn push_attention(&self, step: &StepShape, division: &Division, all: &mut Vec<KernelWork>) {
+        let c = &self.config;
+        for window in c.windows() {
+            let own = (0..c.num_layers).filter(|&layer| c.layer_kind(layer).window == window);
+            self.push_attention_of(own.count(), window, step, division, all);
+        }
+        if !Output::of(&self.attention()).records() {
+            all.push(KernelWork {
+                name: "pack",
+                times: c.num_layers,
+                dispatches: 1,
+                kind: Kind::Memory,
+                bytes: 8.0 * (step.tokens() * c.q_width()) as f64,
+                ops: 0.0,
+            });
+        }
+    }
+
+    /// Attention of so many layers, whose tokens see a window.
+    fn push_attention_of(
+        &self,
+        layers: usize,
+        window: Option<usize>,
+        step: &StepShape,
+        division: &Division,
+        all: &mut Vec<KernelWork>,
+    ) {
         let (c, shape) = (&self.config, self.attention());
-        let layers = c.num_layers;
         let tiling = shape.tiling();
         let of_chunk = |chunk: &ChunkShape| chunk.tokens.div_ceil(tiling.tile_tokens);
         let tiles = step.decodes.len() + step.chunks.iter().map(of_chunk).sum::<usize>();
@@ -236,7 +275,12 @@ impl ModelShape {
         let row_ops = |rows: usize, keys: f64| {
             4.0 * (shape.num_kv_heads * c.head_dim * rows) as f64 * keys.max(1.0)
         };
-        let token_bytes = self.kv_bytes_per_token() as f64 / layers.max(1) as f64;
+        // keys that neighbours up to the one before `end` see between them
+        let seen = |end: usize, tokens: usize| match window {
+            None => end,
+            Some(window) => end.min(window - 1 + tokens),
+        };
+        let token_bytes = self.kv_bytes_per_token() as f64 / c.num_layers.max(1) as f64;
         let slabs = self.slabs_of(step);
         let mut push = |kind, keys: f64, tokens: usize, ops: f64| {
             all.push(KernelWork {
@@ -249,7 +293,7 @@ impl ModelShape {
             });
         };
         if !step.decodes.is_empty() {
-            let keys = |depth: &usize| (depth + 1).next_multiple_of(PAGE_SIZE) as f64;
+            let keys = |depth: &usize| seen(depth + 1, 1).next_multiple_of(PAGE_SIZE) as f64;
             let keys: f64 = step.decodes.iter().map(keys).sum();
             let ops = row_ops(shape.padded_rows(1), keys);
             push(Kind::AttentionOfOne, keys, step.decodes.len(), ops);
@@ -257,39 +301,34 @@ impl ModelShape {
         if !step.chunks.is_empty() {
             let (mut keys, mut tokens, mut ops) = (0.0, 0, 0.0);
             for chunk in &step.chunks {
-                let (first, n) = (chunk.first_position as f64, chunk.tokens);
-                let (whole, rest) = (n / tiling.tile_tokens, n % tiling.tile_tokens);
-                let (count, tile) = (whole as f64, tiling.tile_tokens as f64);
-                let of_whole = count * first + tile * count * (count + 1.0) / 2.0;
+                let (first, n, tile) = (chunk.first_position, chunk.tokens, tiling.tile_tokens);
+                let (whole, rest) = (n / tile, n % tile);
+                let ends = (1..=whole).map(|i| seen(first + i * tile, tile) as f64);
                 if whole > 0 {
-                    ops += row_ops(shape.padded_rows(tiling.tile_tokens), of_whole);
+                    ops += row_ops(shape.padded_rows(tile), ends.sum());
                 }
                 if rest > 0 {
-                    ops += row_ops(shape.padded_rows(rest), first + n as f64);
+                    let last = seen(first + n, rest) as f64;
+                    ops += row_ops(shape.padded_rows(rest), last);
                 }
-                keys += first + n as f64;
+                keys += seen(first + n, n) as f64;
                 tokens += n;
             }
             push(Kind::AttentionOfMany, keys, tokens, ops);
         }
-        let memory = |name, bytes| KernelWork {
-            name,
-            times: layers,
-            dispatches: 1,
-            kind: Kind::Memory,
-            bytes,
-            ops: 0.0,
-        };
-        let n = step.tokens() as f64;
         // whose splits lie in one slab is merged only where teams are few
         let slab = self.tokens_of_a_slab();
-        let apart = step.parts_of_several_splits(|end| !folds || end > slab);
+        let within = step.within(window);
+        let apart = within.parts_of_several_splits(|end| !folds || end > slab);
         if apart > 0 {
-            let bytes = 4.0 * apart as f64 * (c.num_heads * (c.head_dim + 4)) as f64;
-            all.push(memory("attention_merge", bytes));
-        }
-        if !Output::of(&shape).records() {
-            all.push(memory("pack", 8.0 * n * c.q_width() as f64));
+            all.push(KernelWork {
+                name: "attention_merge",
+                times: layers,
+                dispatches: 1,
+                kind: Kind::Memory,
+                bytes: 4.0 * apart as f64 * (c.num_heads * (c.head_dim + 4)) as f64,
+                ops: 0.0,
+            });
         }
     }
 }
@@ -298,6 +337,7 @@ impl ModelShape {
 mod tests {
     use super::super::sizes::tests::tiny;
     use super::*;
+    use crate::model::config::LayerKind;
 
     const DIVISION: Division = Division {
         tile_tokens: 8,
@@ -406,6 +446,29 @@ mod tests {
         assert!((1.0..1.35).contains(&over), "{over}");
         let later = ops(StepShape::chunk(4096, 256, false));
         assert!(later > 256.0 * decode(4095) / 2.0 && later < 256.0 * decode(4400));
+    }
+
+    #[test]
+    fn a_window_bounds_what_attention_takes() {
+        let mut shape = tiny();
+        let kind = |window| LayerKind { window, rope: 0 };
+        shape.config.layer_kinds = vec![kind(Some(64)), kind(None)];
+        let attention = |step: &StepShape| -> Vec<(usize, f64)> {
+            let kernels = shape.kernels(step, &DIVISION);
+            let own = kernels.iter().filter(|k| k.name == "attention");
+            own.map(|k| (k.times, k.ops)).collect()
+        };
+        let plain = |step: &StepShape| {
+            let kernels = tiny().kernels(step, &DIVISION);
+            kernels.iter().find(|k| k.name == "attention").unwrap().ops
+        };
+        let far = StepShape::decode(999);
+        let near = StepShape::decode(63);
+        assert_eq!(attention(&near), [(1, plain(&near)), (1, plain(&near))]);
+        assert_eq!(attention(&far), [(1, plain(&near)), (1, plain(&far))]);
+        let prompt = StepShape::chunk(0, 512, false);
+        let ops = attention(&prompt);
+        assert!(ops[0].1 < 0.3 * ops[1].1 && ops[1].1 == plain(&prompt));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use nelumbo::engine::EngineCore;
 use nelumbo::engine::compare::{Traced, trace};
 use nelumbo::model::Config;
+use nelumbo::model::config::{MlpKind, NormKind};
 use nelumbo::quant::Weights;
 
 use crate::exit::Failure;
@@ -147,7 +148,7 @@ impl Painter<'_> {
                 op: run[0].place.op,
                 kernel: run[0].variant.kernel.name,
                 shapes: self.shapes(&run[0]),
-                meaning: meaning(&run[0]),
+                meaning: meaning(&run[0], self.engine.decoder().config()),
                 dispatches: run.len(),
             })
             .collect()
@@ -260,8 +261,10 @@ fn qkv(c: &Config, n: usize) -> String {
     )
 }
 
-/// What a step is for.
-fn meaning(t: &Traced) -> &'static str {
+/// What a step is for, in a model that computes what `c` says.
+fn meaning(t: &Traced, c: &Config) -> &'static str {
+    let norm_before = c.norm == NormKind::Rms && c.norm_places.before;
+    let window = t.place.layer.and_then(|layer| c.layer_kind(layer).window);
     let makes_q = t.tensors.iter().any(|(name, _)| name == "q");
     match (t.place.op, t.variant.kernel.name) {
         ("embedding", "embedding") => "a row of the table for each token",
@@ -270,19 +273,41 @@ fn meaning(t: &Traced) -> &'static str {
         (_, "add_norm") => "norm, added to the residual stream",
         (_, "layer_norm") => "norm of the residual stream",
         (_, "finish_logits") => "factor and cap of the logits",
-        ("qkv", "rope") => "rotated by position; keys and values into the cache",
-        ("qkv", _) if makes_q => {
-            "norm, product; rotated by position, keys and values into the cache"
+        ("qkv", "rope") if c.qk_norm.is_some() => {
+            "norms; rotated by position; keys and values into the cache"
         }
-        ("qkv", _) => "norm, product",
+        ("qkv", "rope") => "rotated by position; keys and values into the cache",
+        ("qkv", _) if makes_q => match norm_before {
+            true => "norm, product; rotated by position, keys and values into the cache",
+            false => "product; rotated by position, keys and values into the cache",
+        },
+        ("qkv", _) => match norm_before {
+            true => "norm, product",
+            false => "product",
+        },
         ("attention", "attention_merge") => "results of parts of the context, joined",
-        ("attention", _) => "softmax(q k / sqrt(d)) v over all tokens before",
+        ("attention", _) => match (window, c.attention_scale.is_some() || c.score_cap.is_some()) {
+            (None, false) => "softmax(q k / sqrt(d)) v over all tokens before",
+            (None, true) => "softmax(scores of q k) v over all tokens before",
+            (Some(_), false) => "softmax(q k / sqrt(d)) v over a window of tokens before",
+            (Some(_), true) => "softmax(scores of q k) v over a window of tokens before",
+        },
         ("o", "pack") => "rows as records",
-        ("o", _) => "product, added to the residual stream",
-        ("gate_up", _) => "norm, product; silu(gate) * up",
-        ("down", _) => "product, added to the residual stream",
+        ("o" | "down", _) if c.norm_places.after => "product",
+        ("o" | "down", _) => "product, added to the residual stream",
+        ("gate_up", _) => match (norm_before, c.mlp) {
+            (true, MlpKind::SwiGlu) => "norm, product; silu(gate) * up",
+            (true, MlpKind::GeGlu) => "norm, product; gelu(gate) * up",
+            (true, MlpKind::Gelu) => "norm, product; gelu",
+            (false, MlpKind::SwiGlu) => "product; silu(gate) * up",
+            (false, MlpKind::GeGlu) => "product; gelu(gate) * up",
+            (false, MlpKind::Gelu) => "product; gelu",
+        },
         (_, "gather_rows") => "the tokens that get logits",
-        ("head", _) => "norm, product: a logit for each token of the vocabulary",
+        ("head", _) => match c.norm {
+            NormKind::Rms => "norm, product: a logit for each token of the vocabulary",
+            NormKind::Layer => "product: a logit for each token of the vocabulary",
+        },
         (_, "penalties") => "logits of tokens seen before, lowered",
         (_, "sample") => "a token, drawn",
         (_, "argmax") => "the likeliest token",
