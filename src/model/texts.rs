@@ -30,10 +30,13 @@ const TURN_ENDS: &[&str] = &[
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
+    "<|eot|>",
     "<|end_of_text|>",
     "<|endoftext|>",
     "<|end|>",
     "<end_of_turn>",
+    "<end_of_utterance>",
+    "<eos>",
     "</s>",
 ];
 
@@ -103,7 +106,7 @@ impl Texts {
         };
         let mut end_tokens: Vec<u32> = ends.into_iter().chain(tokenizer.eos()).collect();
         let known = TURN_ENDS.iter().filter_map(|t| tokenizer.token_id(t));
-        end_tokens.extend(known.filter(|&id| tokenizer.is_control(id)));
+        end_tokens.extend(known.filter(|&id| tokenizer.is_guarded(id)));
         end_tokens.sort_unstable();
         end_tokens.dedup();
         Texts {
@@ -162,6 +165,8 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
         eot: metadata.opt_u32("tokenizer.ggml.eot_token_id")?,
+        eom: metadata.opt_u32("tokenizer.ggml.eom_token_id")?,
+        control_takes_blanks: metadata.opt_string("general.architecture")? == Some("phi3"),
         unknown: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
         add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
         // what SentencePiece does unless a model says otherwise
@@ -173,12 +178,12 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             .unwrap_or(false),
         charsmap: charsmap(metadata)?,
     };
-    let turn_end = vocab.eot;
+    let turn_ends: Vec<u32> = vocab.eot.into_iter().chain(vocab.eom).collect();
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
     Ok(Texts::new(
         tokenizer,
         metadata.opt_string("tokenizer.chat_template")?,
-        turn_end,
+        turn_ends,
     ))
 }
 

@@ -1,8 +1,8 @@
 //! Text to token ids.
 //!
 //! **Guarded tokens** are recognised by their text only where the prompt's author may write them: the
-//! vocabulary's control tokens, and added tokens that look like one (`<|...|>`), whatever the file says
-//! about them. Everything else that a file adds (`<think>`, runs of blanks) is recognised everywhere,
+//! vocabulary's control tokens, and added tokens that look like one (`<|...|>`) or go by the name of one
+//! (`<end_of_turn>`), whatever the file says about them. Everything else that a file adds (`<think>`, runs of blanks) is recognised everywhere,
 //! as the model was trained to expect.
 //!
 //! A text is cut at the guarded tokens that are recognised, and nowhere else; what lies between is
@@ -65,12 +65,32 @@ pub(super) struct Parts {
     pub(super) unknown: Option<u32>,
 }
 
-/// Whether an added token's text has the form that families use for turn markers.
+/// Marks of texts, turns and calls that have another form than `<|...|>`. Some files call them plain text.
+const MARKERS: &[&str] = &[
+    "<s>",
+    "</s>",
+    "<bos>",
+    "<eos>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+];
+
+/// Whether an added token's text is, or has the form of, what families mark turns with.
 pub(super) fn looks_like_control(text: &str) -> bool {
     let inside = |open: &str, close: &str| {
         text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close)
     };
-    inside("<|", "|>") || inside("<｜", "｜>")
+    inside("<|", "|>") || inside("<｜", "｜>") || MARKERS.contains(&text)
 }
 
 impl Tokenizer {
@@ -166,6 +186,12 @@ impl Tokenizer {
     /// Whether `id` is a control token: one that stands for no text. False beyond the vocabulary.
     pub fn is_control(&self, id: u32) -> bool {
         self.table.is_control(id)
+    }
+
+    /// Whether `id` is recognised only where the prompt's author may write it: all control tokens, and
+    /// what marks turns though the file calls it text.
+    pub fn is_guarded(&self, id: u32) -> bool {
+        self.guarded.contains(id)
     }
 
     /// All control tokens, ascending.

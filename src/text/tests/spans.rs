@@ -38,10 +38,7 @@ fn messages(contents: &[&str]) -> Vec<Message> {
     contents
         .iter()
         .enumerate()
-        .map(|(i, content)| Message {
-            role: ["user", "assistant"][i % 2].into(),
-            content: (*content).into(),
-        })
+        .map(|(i, content)| Message::new(["user", "assistant"][i % 2], content))
         .collect()
 }
 
@@ -139,13 +136,7 @@ fn private_characters_in_messages_and_templates() {
 
 #[test]
 fn too_many_messages_are_an_error() {
-    let many = vec![
-        Message {
-            role: "user".into(),
-            content: "x".into()
-        };
-        70_000
-    ];
+    let many = vec![Message::new("user", "x"); 70_000];
     let error = ChatTemplate::new("")
         .unwrap()
         .render(&many, &RenderOptions::default())
