@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::content_spans;
 use super::template_date::Date;
-use super::template_texts::{self, Slots};
 use super::template_functions::{self, Raised};
+use super::template_texts::{self, Slots};
 use crate::error::{Error, Result};
 
 /// The longest template, in bytes.

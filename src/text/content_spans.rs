@@ -70,9 +70,7 @@ impl Marks {
             |c: &char| matches!(c, '\u{F0000}'..='\u{FFFFD}' | '\u{100000}'..='\u{10FFFD}');
         let kwargs = serde_json::Value::Object(options.kwargs.clone()).to_string();
         let texts = [source, &options.bos_token, &options.eos_token, &kwargs];
-        let texts = texts
-            .into_iter()
-            .chain(contents.iter().map(String::as_str));
+        let texts = texts.into_iter().chain(contents.iter().map(String::as_str));
         let used: std::collections::BTreeSet<char> =
             texts.flat_map(str::chars).filter(private).collect();
         let free = ('\u{F0000}'..='\u{FFFFD}')

@@ -108,7 +108,9 @@ fn special_by_config(root: &mut Value, config: Option<&Value>, tokens: &[String]
         if !root["added_tokens"].is_array() {
             root["added_tokens"] = json!([]);
         }
-        let added = root["added_tokens"].as_array_mut().expect("it was made one");
+        let added = root["added_tokens"]
+            .as_array_mut()
+            .expect("it was made one");
         match added.iter_mut().find(|token| token["id"] == json!(id)) {
             Some(token) => token["special"] = json!(true),
             None => added.push(json!({

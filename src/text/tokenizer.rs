@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{Model, OffsetType, PreTokenizer, PreTokenizerWrapper};
+use tokenizers::{Model, ModelWrapper, OffsetType, PreTokenizer, PreTokenizerWrapper, Token};
 
 use super::chat_template::Rendered;
 use super::control::{ControlToken, ControlTokens};
@@ -289,9 +289,8 @@ impl Tokenizer {
         if let Some(pre_tokenizer) = pre_tokenizer.or(inner.get_pre_tokenizer()) {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(problem)?;
         }
-        let model = inner.get_model();
         pieces
-            .tokenize(|piece| model.tokenize(piece.get()))
+            .tokenize(|piece| self.tokenize(inner.get_model(), piece.get()))
             .map_err(problem)?;
         let encoding = pieces
             .into_encoding(None, 0, OffsetType::None)
@@ -304,6 +303,40 @@ impl Tokenizer {
             }
         }
         Ok(())
+    }
+
+    /// The tokens of a word. A unigram model knows the names of control tokens as pieces, and these are the
+    /// best there are: they are cut in two before it sees them.
+    fn tokenize(&self, model: &ModelWrapper, word: &str) -> tokenizers::Result<Vec<Token>> {
+        if !matches!(model, ModelWrapper::Unigram(_)) {
+            return model.tokenize(word);
+        }
+        let mut tokens = Vec::new();
+        let mut open = vec![0..word.len()];
+        while let Some(part) = open.pop() {
+            let text = &word[part.clone()];
+            let names = self.guarded.find(text, &[]);
+            let mut cuts: Vec<usize> = names
+                .into_iter()
+                .filter_map(|name| {
+                    let (at, _) = text[name.range.clone()].char_indices().nth(1)?;
+                    Some(part.start + name.range.start + at)
+                })
+                .collect();
+            if cuts.is_empty() {
+                tokens.extend(model.tokenize(text)?.into_iter().map(|mut token| {
+                    token.offsets.0 += part.start;
+                    token.offsets.1 += part.start;
+                    token
+                }));
+                continue;
+            }
+            // the first part is taken from the end
+            cuts.insert(0, part.start);
+            cuts.push(part.end);
+            open.extend(cuts.windows(2).rev().map(|ends| ends[0]..ends[1]));
+        }
+        Ok(tokens)
     }
 
     /// The merges of some vocabularies lead from plain text to a guarded token: its name is then

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Folders of `tests/fixtures/tokenizers`.
 pub const VOCABULARIES: [&str; 13] = [
-    "gpt2", "llama3", "qwen2", "smollm2", "tekken", "phi4", "olmo2", "granite", "llama2", "mistral", "phi3",
-    "gemma", "unigram",
+    "gpt2", "llama3", "qwen2", "smollm2", "tekken", "phi4", "olmo2", "granite", "llama2",
+    "mistral", "phi3", "gemma", "unigram",
 ];
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -56,6 +56,24 @@ pub fn both(name: &'static str) -> Both {
 }
 
 impl Both {
+    /// The texts of added tokens, but for runs of blanks.
+    pub fn names(&self) -> Vec<String> {
+        let texts = self.added.iter().map(|(_, text, _)| text);
+        texts.filter(|text| !text.contains('▁')).cloned().collect()
+    }
+
+    /// The two layouts disagree about some texts, each true to its library. The tokenizers library's unigram
+    /// model takes the name of a byte for the byte, which SentencePiece never does. And it finds blanks that are
+    /// kept whole before blanks are written as `▁`, so a run of these that a text holds itself ends where plain
+    /// blanks begin; for SentencePiece all of them are one run.
+    pub fn differs_by_nature(&self, line: &str) -> bool {
+        match self.name {
+            "unigram" => line.contains("<0x"),
+            "gemma" => line.contains("▁▁"),
+            _ => false,
+        }
+    }
+
     pub fn gguf(&self) -> &Tokenizer {
         &self.gguf.tokenizer
     }
@@ -88,10 +106,16 @@ impl Samples {
         let kinds = file.as_object().unwrap().values();
         let texts = |kind: &Value| {
             let texts = kind.as_array().unwrap().iter();
-            texts.map(|text| text.as_str().unwrap().to_owned()).collect()
+            texts
+                .map(|text| text.as_str().unwrap().to_owned())
+                .collect()
         };
         let samples = Samples(kinds.map(texts).collect());
-        assert!(samples.0.len() >= 20, "{} kinds of samples", samples.0.len());
+        assert!(
+            samples.0.len() >= 20,
+            "{} kinds of samples",
+            samples.0.len()
+        );
         samples
     }
 
@@ -100,7 +124,8 @@ impl Samples {
     pub fn line(&self, dice: &mut Dice, names: &[String]) -> String {
         let mut line = String::new();
         for _ in 0..=dice.below(8) {
-            let sample = dice.of(dice.of(&self.0));
+            let kind = dice.of(&self.0);
+            let sample = dice.of(kind);
             let chars: Vec<char> = sample.chars().collect();
             match dice.below(12) {
                 0..=4 => line.push_str(sample),
@@ -111,8 +136,12 @@ impl Samples {
                     let word: String = sample.chars().filter(|c| !c.is_whitespace()).collect();
                     line.push_str(&word.repeat(1 + dice.below(12)));
                 }
-                9 => line.push_str(&dice.of(&[" ", "\n", "\t", "\r\n", "a "]).repeat(1 + dice.below(40))),
-                10 if !names.is_empty() => line.push_str(dice.of(names)),
+                9 => line.push_str(
+                    &dice
+                        .of(&[" ", "\n", "\t", "\r\n", "a "])
+                        .repeat(1 + dice.below(40)),
+                ),
+                10 if !names.is_empty() => line.push_str(dice.of(names).as_str()),
                 11 if !names.is_empty() => {
                     let name = dice.of(names);
                     let at = name.char_indices().nth(dice.below(name.chars().count()));

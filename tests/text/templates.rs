@@ -33,9 +33,22 @@ struct Case {
     error: Option<String>,
 }
 
+/// Where two texts part, and what follows there.
+fn difference<'a>(a: &'a str, b: &'a str) -> (usize, &'a str, &'a str) {
+    let same = a.chars().zip(b.chars()).take_while(|(a, b)| a == b);
+    let from: usize = same.map(|(c, _)| c.len_utf8()).sum();
+    let short = |text: &'a str| {
+        let rest = &text[from..];
+        let end = rest.char_indices().nth(60).map_or(rest.len(), |(at, _)| at);
+        &rest[..end]
+    };
+    (from, short(a), short(b))
+}
+
 #[test]
 fn every_familys_template_renders_as_transformers_renders_it() {
-    let expected: Expected = serde_json::from_value(json(&fixture("templates/expected.json"))).unwrap();
+    let expected: Expected =
+        serde_json::from_value(json(&fixture("templates/expected.json"))).unwrap();
     let mut wrong = Vec::new();
     let mut in_doubt = Vec::new();
     for case in &expected.cases {
@@ -67,13 +80,27 @@ fn every_familys_template_renders_as_transformers_renders_it() {
             }
             (Err(Error::Template { problem }), None, Some(error)) if problem == error => {}
             (Ok(rendered), text, error) => {
-                wrong.push(format!("{what}:\n{}\n--- expected ---\n{text:?} {error:?}", rendered.text));
+                let (from, got, want) = difference(&rendered.text, text.as_deref().unwrap_or(""));
+                wrong.push(format!(
+                    "{what}, byte {from}: {got:?}, expected {want:?} {error:?}"
+                ));
             }
-            (Err(e), text, error) => wrong.push(format!("{what}: {e}\n--- expected ---\n{text:?} {error:?}")),
+            (Err(e), text, error) => {
+                wrong.push(format!("{what}: {e}, expected {text:?} {error:?}"))
+            }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), expected.cases.len(), wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {}:\n{}",
+        wrong.len(),
+        expected.cases.len(),
+        wrong.join("\n")
+    );
     // only the template of odd constructs takes messages apart beyond recognition
-    assert!(in_doubt.iter().all(|what| what.starts_with("constructs")), "{in_doubt:?}");
+    assert!(
+        in_doubt.iter().all(|what| what.starts_with("constructs")),
+        "{in_doubt:?}"
+    );
     assert!(expected.cases.len() > 150);
 }
