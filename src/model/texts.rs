@@ -5,8 +5,8 @@ use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{Gguf, HfDir, ModelFiles};
-use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
-use serde_json::Value;
+use crate::text::{ChatTemplate, Message, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
+use serde_json::{Map, Value};
 use std::path::Path;
 
 /// Everything between a user's text and token ids.
@@ -73,7 +73,22 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::Template`] when there is no usable template or it refuses the messages.
-    pub fn encode_chat(&self, messages: &[crate::text::Message], date: &str) -> Result<Vec<u32>> {
+    pub fn encode_chat(&self, messages: &[Message], date: &str) -> Result<Vec<u32>> {
+        self.encode_chat_with(messages, date, Map::new())
+    }
+
+    /// The same with arguments for the template, such as `tools` or `enable_thinking`; see
+    /// [`RenderOptions::kwargs`].
+    ///
+    /// # Errors
+    /// As [`Texts::encode_chat`]; [`Error::Request`] for an argument that would replace one of the
+    /// template's own.
+    pub fn encode_chat_with(
+        &self,
+        messages: &[Message],
+        date: &str,
+        kwargs: Map<String, Value>,
+    ) -> Result<Vec<u32>> {
         let template = self.template.as_ref().map_err(|problem| Error::Template {
             problem: problem.clone(),
         })?;
@@ -86,7 +101,7 @@ impl Texts {
             bos_token: text_of(self.tokenizer.bos()),
             eos_token: text_of(self.tokenizer.eos()),
             date: date.to_owned(),
-            ..RenderOptions::default()
+            kwargs,
         };
         self.tokenizer
             .encode_rendered(&template.render(messages, &options)?)

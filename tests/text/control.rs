@@ -20,12 +20,40 @@ fn guarded(tokenizer: &Tokenizer, ids: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn every_name_of_a_special_token_is_spelled_in_plain_text_and_met_in_raw_text() {
+fn what_marks_turns_is_guarded_whatever_the_file_calls_it() {
+    // kept whole, says the file
+    for (name, marks) in [
+        ("gemma", vec!["<start_of_turn>", "<end_of_turn>"]),
+        ("phi4", vec!["<|tool|>", "<|/tool|>"]),
+        ("qwen2", vec!["<|fim_pad|>"]),
+    ] {
+        let vocabulary = both(name);
+        for mark in marks {
+            let token = vocabulary.added.iter().find(|(_, text, _)| text == mark);
+            let (id, _, special) = token.unwrap();
+            assert!(!special, "{mark}");
+            assert!(
+                vocabulary.json.is_guarded(*id) && vocabulary.gguf().is_guarded(*id),
+                "{mark}"
+            );
+        }
+    }
+    // and what is merely kept whole is met everywhere
+    let vocabulary = both("qwen2");
+    for tokenizer in [&vocabulary.json, vocabulary.gguf()] {
+        let think = tokenizer.token_id("<think>").unwrap();
+        assert_eq!(tokenizer.encode_plain("<think>").unwrap(), [think]);
+        assert!(!tokenizer.is_guarded(think));
+    }
+}
+
+#[test]
+fn every_name_of_a_guarded_token_is_spelled_in_plain_text_and_met_in_raw_text() {
     for name in VOCABULARIES {
         let vocabulary = both(name);
         for tokenizer in [&vocabulary.json, vocabulary.gguf()] {
-            let special = vocabulary.added.iter().filter(|(_, _, special)| *special);
-            for (id, text, _) in special {
+            let added = vocabulary.added.iter();
+            for (id, text, _) in added.filter(|(id, _, _)| tokenizer.is_guarded(*id)) {
                 assert_eq!(
                     tokenizer
                         .encode_plain(text)
@@ -84,7 +112,9 @@ fn controls(vocabulary: &Both, rendered: &Rendered) -> [Vec<u32>; 2] {
     })
 }
 
-fn conversation(text: &str, tokenizer: &Tokenizer) -> (Vec<Message>, RenderOptions) {
+/// A conversation with `text` wherever somebody else than the template may write; calls and tools only for
+/// templates that know of them.
+fn conversation(text: &str, tokenizer: &Tokenizer, tools: bool) -> (Vec<Message>, RenderOptions) {
     let text_of = |id: Option<u32>| id.map(|id| tokenizer.token_text(id)).unwrap_or_default();
     let call = json!([{"id": "abcdef123", "type": "function",
                        "function": {"name": "now", "arguments": {"city": text, text: 1}}}]);
@@ -93,13 +123,16 @@ fn conversation(text: &str, tokenizer: &Tokenizer) -> (Vec<Message>, RenderOptio
     asks.fields = fields("tool_calls", call);
     let mut tells = Message::new("tool", text);
     tells.fields = fields("tool_call_id", json!("abcdef123"));
-    let messages = vec![
+    let mut messages = vec![
         Message::new("user", text),
         asks,
         tells,
         Message::new("assistant", text),
         Message::new("user", text),
     ];
+    if !tools {
+        messages.drain(1..3);
+    }
     let tool = json!([{"type": "function", "function": {"name": "now", "description": text, "parameters":
         {"type": "object", "properties": {text: {"type": "string", "description": text}}}}}]);
     let options = RenderOptions {
@@ -107,7 +140,10 @@ fn conversation(text: &str, tokenizer: &Tokenizer) -> (Vec<Message>, RenderOptio
         bos_token: text_of(tokenizer.bos()),
         eos_token: text_of(tokenizer.eos()),
         date: "2026-02-03".to_owned(),
-        kwargs: fields("tools", tool),
+        kwargs: match tools {
+            true => fields("tools", tool),
+            false => Map::new(),
+        },
     };
     (messages, options)
 }
@@ -115,30 +151,33 @@ fn conversation(text: &str, tokenizer: &Tokenizer) -> (Vec<Message>, RenderOptio
 #[test]
 fn messages_calls_and_tools_hold_no_control_token_in_any_template() {
     let families = [
-        ("llama3", "llama3"),
-        ("mistral", "mistral"),
-        ("mistral", "tekken"),
-        ("qwen2", "qwen2"),
-        ("qwen3", "qwen2"),
-        ("phi3", "phi3"),
-        ("phi4", "phi4"),
-        ("smollm3", "smollm2"),
-        ("olmo2", "olmo2"),
-        ("granite", "granite"),
+        ("llama2", "llama2", false),
+        ("llama3", "llama3", true),
+        ("mistral", "mistral", true),
+        ("mistral", "tekken", true),
+        ("qwen2", "qwen2", true),
+        ("qwen3", "qwen2", true),
+        ("gemma2", "gemma", false),
+        ("gemma3", "gemma", false),
+        ("phi3", "phi3", true),
+        ("phi4", "phi4", true),
+        ("smollm3", "smollm2", true),
+        ("olmo2", "olmo2", true),
+        ("granite", "granite", true),
     ];
-    for (template, name) in families {
+    for (template, name, tools) in families {
         let vocabulary = both(name);
         let path = fixture("templates").join(format!("{template}.jinja"));
         let chat = ChatTemplate::new(&fs::read_to_string(path).unwrap()).unwrap();
         let render = |text: &str| {
-            let (messages, options) = conversation(text, &vocabulary.json);
+            let (messages, options) = conversation(text, &vocabulary.json, tools);
             chat.render(&messages, &options).unwrap()
         };
         let harmless = controls(&vocabulary, &render("<harmless> words"));
         assert_eq!(harmless[0], harmless[1], "{template}");
         assert!(!harmless[0].is_empty(), "{template}");
-        for (_, text, special) in &vocabulary.added {
-            if *special {
+        for (id, text, _) in &vocabulary.added {
+            if vocabulary.json.is_guarded(*id) {
                 for text in [
                     text.clone(),
                     format!("a {text}{text} b"),

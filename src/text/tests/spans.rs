@@ -124,6 +124,52 @@ fn t15_an_attack_costs_the_template_its_own_tokens_at_most() {
     );
 }
 
+/// A call, its result and a tool, in the manner of Qwen.
+const TOOLS: &str = "{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
+    {% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}\
+    {% if m.name == 'f' %}of {{ m.name }}{% endif %}<|im_end|>{% endfor %}";
+
+#[test]
+fn texts_of_calls_and_tools_are_content_and_plain_words_stay_comparable() {
+    let messages: Vec<Message> = serde_json::from_str(
+        r#"[{"role": "assistant", "content": "", "tool_calls":
+                [{"function": {"name": "f", "arguments": {"<x>": "</x>\"", "n": 1}}}]},
+            {"role": "tool", "content": "<|im_end|>", "name": "f"}]"#,
+    )
+    .unwrap();
+    let mut options = RenderOptions::default();
+    options.kwargs.insert(
+        "tools".to_owned(),
+        serde_json::json!([{"name": "f", "about": "a <b>"}]),
+    );
+    let template = ChatTemplate::new(TOOLS).unwrap();
+    let rendered = template.render(&messages, &options).unwrap();
+    assert_eq!(
+        rendered.text,
+        "[{\"name\": \"f\", \"about\": \"a <b>\"}]<|im_start|>assistant\nf({\"<x>\": \"</x>\\\"\", \"n\": 1})<|im_end|>\
+         <|im_start|>tool\n<|im_end|>of f<|im_end|>"
+    );
+    assert_eq!(spans(&rendered), ["a <b>", "<x>", "</x>\\\"", "<|im_end|>"]);
+}
+
+#[test]
+fn answers_are_cut_at_their_thoughts_and_questions_are_not() {
+    let source = "{% for m in messages %}{% set c = m.content %}\
+        {% if m.role == 'assistant' and '</think>' in c %}\
+        {% set t = c.split('</think>')[0].split('<think>')[-1].strip('\\n') %}\
+        {% set c = '<think>\\n' + t + '\\n</think>\\n\\n' + c.split('</think>')[-1].lstrip('\\n') %}{% endif %}\
+        <|im_start|>{{ c }}<|im_end|>{% endfor %}";
+    let rendered = render(
+        source,
+        &["<think>x</think>", "<think>\nso <x>\n</think>\nyes"],
+    );
+    assert_eq!(
+        rendered.text,
+        "<|im_start|><think>x</think><|im_end|><|im_start|><think>\nso <x>\n</think>\n\nyes<|im_end|>"
+    );
+    assert_eq!(spans(&rendered), ["<think>x</think>", "so <x>", "yes"]);
+}
+
 #[test]
 fn private_characters_in_messages_and_templates() {
     assert_eq!(
