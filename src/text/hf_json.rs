@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::control::{looks_like_control, special_tokens};
 use super::prevalidate::{Checked, check};
 use super::token_table::{Alphabet, Entry, TokenTable};
-use super::tokenizer::{Inner, Parts, looks_like_control, special_tokens};
+use super::tokenizer::{Inner, Parts};
 use crate::error::{Error, Result};
 
 /// Checks the files and builds the parts of their tokenizer. `path` is that of `tokenizer.json`.

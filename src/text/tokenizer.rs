@@ -65,34 +65,6 @@ pub(super) struct Parts {
     pub(super) unknown: Option<u32>,
 }
 
-/// Marks of texts, turns and calls that have another form than `<|...|>`. Some files call them plain text.
-const MARKERS: &[&str] = &[
-    "<s>",
-    "</s>",
-    "<bos>",
-    "<eos>",
-    "<start_of_turn>",
-    "<end_of_turn>",
-    "<end_of_utterance>",
-    "[INST]",
-    "[/INST]",
-    "[SYSTEM_PROMPT]",
-    "[/SYSTEM_PROMPT]",
-    "[AVAILABLE_TOOLS]",
-    "[/AVAILABLE_TOOLS]",
-    "[TOOL_CALLS]",
-    "[TOOL_RESULTS]",
-    "[/TOOL_RESULTS]",
-];
-
-/// Whether an added token's text is, or has the form of, what families mark turns with.
-pub(super) fn looks_like_control(text: &str) -> bool {
-    let inside = |open: &str, close: &str| {
-        text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close)
-    };
-    inside("<|", "|>") || inside("<｜", "｜>") || MARKERS.contains(&text)
-}
-
 impl Tokenizer {
     /// Builds the tokenizer of a GGUF file: byte-level BPE, or the pieces of a SentencePiece model.
     /// `path` is the file's, for errors. An EOS token that the file would put behind every text is left
@@ -380,21 +352,6 @@ fn problem(e: impl std::fmt::Display) -> Error {
     Error::Tokenizer {
         problem: e.to_string(),
     }
-}
-
-/// The added tokens that are marked as special.
-pub(super) fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
-    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
-    let special = added.iter().filter(|(_, token)| token.special);
-    special
-        .map(|(&id, token)| ControlToken {
-            id,
-            text: token.content.clone(),
-            lstrip: token.lstrip,
-            rstrip: token.rstrip,
-            single_word: token.single_word,
-        })
-        .collect()
 }
 
 /// `pre` with every space that is put in front of the first word alone taken away; `None` when there

@@ -7,11 +7,10 @@ use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Merges, Vocab as BpeVocab};
 use tokenizers::normalizers::unicode::NFC;
 
+use super::control::{looks_like_control, special_tokens};
 use super::pre_tokenizers;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
-use super::tokenizer::{
-    Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts, looks_like_control, special_tokens,
-};
+use super::tokenizer::{Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts};
 use crate::error::{Error, Result};
 
 /// A vocabulary as a GGUF file tells it.

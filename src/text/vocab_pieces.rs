@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::charsmap::Charsmap;
-use super::control::{ControlToken, ControlTokens};
+use super::control::{ControlToken, ControlTokens, looks_like_control};
 use super::pieces::{BLANK, Choice, Pieces};
 use super::pieces_unigram::Trie;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
-use super::tokenizer::{Inner, Parts, looks_like_control};
+use super::tokenizer::{Inner, Parts};
 use super::vocab::{TokenType, Vocab, VocabKind, byte_of, prefix};
 use crate::error::{Error, Result};
 
