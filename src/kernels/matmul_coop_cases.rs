@@ -14,12 +14,13 @@ use crate::gpu::Coop;
 use crate::quant::weights::SHARD_ROWS;
 use crate::quant::{FORMATS, Format};
 
-/// Tokens, rows and columns: less than a tile, several tiles, and ends in the middle of all three.
+/// Tokens, rows and columns: less than a tile, several tiles, and ends in the middle of all three. What has more
+/// than 64 rows can be cut there, its scales then being at a multiple of 256 bytes.
 const SHAPES: [(usize, usize, usize); 5] = [
     (9, 31, 36),
     (65, 130, 100),
     (64, 64, 32),
-    (17, 100, 68),
+    (17, 100, 124),
     (97, 66, 292),
 ];
 
