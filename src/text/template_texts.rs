@@ -2,8 +2,8 @@
 //!
 //! They are listed in the order in which a template's context is built, so that other texts can be put in
 //! their places. Plain words inside of fields and tools are not listed: templates compare them (`"function"`,
-//! `"string"`), and no control token is made of such characters alone. Nor are the marks around a thought in an
-//! answer, which the model wrote and templates cut answers at.
+//! `"string"`), and no control token is made of such characters alone. Nor is what templates
+//! look for in a message: the marks of a thought in an answer, the switches in a system message.
 
 use minijinja::Value;
 use serde_json::Value as Json;
@@ -11,8 +11,14 @@ use serde_json::Value as Json;
 use super::chat_template::{Message, RenderOptions};
 use super::template_functions;
 
-/// What an answer's thought stands between.
-const THOUGHT: [&str; 2] = ["<think>", "</think>"];
+/// What templates cut messages of a role at, or take out of them.
+fn looked_for(role: &str) -> &'static [&'static str] {
+    match role {
+        "assistant" => &["<think>", "</think>"],
+        "system" => &["/no_think", "/think", "/system_override"],
+        _ => &[],
+    }
+}
 
 /// Whether an argument's texts are no more the operator's than those of messages.
 pub(super) fn is_foreign(argument: &str) -> bool {
@@ -23,9 +29,8 @@ pub(super) fn is_foreign(argument: &str) -> bool {
 pub(super) fn all(messages: &[Message], options: &RenderOptions) -> Vec<String> {
     let mut texts = Vec::with_capacity(messages.len());
     for message in messages {
-        for part in parts(message).filter(|part| !THOUGHT.contains(part)) {
-            texts.push(part.to_owned());
-        }
+        let listed = parts(message).filter(|(_, is_looked_for)| !is_looked_for);
+        texts.extend(listed.map(|(part, _)| part.to_owned()));
         for (name, value) in &message.fields {
             collect_text(name, &mut texts);
             collect(value, &mut texts);
@@ -59,22 +64,22 @@ fn collect_text(text: &str, texts: &mut Vec<String>) {
     }
 }
 
-/// A content, cut at the marks around thoughts if it is an answer; the marks are parts of their own.
-fn parts(message: &Message) -> impl Iterator<Item = &str> {
-    let is_answer = message.role == "assistant";
+/// A content, cut at what templates look for, and whether a part is such a thing.
+fn parts(message: &Message) -> impl Iterator<Item = (&str, bool)> {
+    let looked_for = looked_for(&message.role);
     let mut rest = Some(message.content.as_str());
     std::iter::from_fn(move || {
         let text = rest?;
-        let places = THOUGHT.iter().filter(|_| is_answer);
-        let first = places.filter_map(|mark| Some((text.find(mark)?, mark.len())));
-        let end = match first.min() {
-            Some((0, len)) => len,
-            Some((at, _)) => at,
-            None => text.len(),
+        let places = looked_for.iter();
+        let first = places.filter_map(|word| Some((text.find(word)?, word.len())));
+        let (end, is_looked_for) = match first.min() {
+            Some((0, len)) => (len, true),
+            Some((at, _)) => (at, false),
+            None => (text.len(), false),
         };
         let (part, after) = text.split_at(end);
         rest = (!after.is_empty()).then_some(after);
-        Some(part)
+        Some((part, is_looked_for))
     })
 }
 
@@ -108,8 +113,8 @@ impl<'a> Slots<'a> {
 
     pub(super) fn message(&mut self, message: &'a Message) -> Value {
         let mut content = String::with_capacity(message.content.len());
-        for part in parts(message) {
-            content.push_str(match THOUGHT.contains(&part) {
+        for (part, is_looked_for) in parts(message) {
+            content.push_str(match is_looked_for {
                 true => part,
                 false => self.next(),
             });

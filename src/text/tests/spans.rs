@@ -176,6 +176,26 @@ fn answers_are_cut_at_their_thoughts_and_questions_are_not() {
 }
 
 #[test]
+fn switches_in_a_system_message_cost_the_template_nothing() {
+    let source = "{% set s = messages[0].content %}<|im_start|>{{ 'short' if '/no_think' in s else 'long' }} \
+        {{ s.replace('/no_think', '').rstrip() }}<|im_end|>{{ messages[1].content }}";
+    let messages = [
+        Message::new("system", "Be </think>. /no_think"),
+        Message::new("user", "/no_think"),
+    ];
+    let template = ChatTemplate::new(source).unwrap();
+    let rendered = template
+        .render(&messages, &RenderOptions::default())
+        .unwrap();
+    assert_eq!(
+        rendered.text,
+        "<|im_start|>short Be </think>.<|im_end|>/no_think"
+    );
+    // the switch inside of a mark is no part of any content, yet nothing that touches one is a token
+    assert_eq!(spans(&rendered), ["Be <", ">.", "/no_think"]);
+}
+
+#[test]
 fn private_characters_in_messages_and_templates() {
     assert_eq!(
         spans(&render(CHATML, &["\u{F0000}a\u{F0001}", "\u{F0002}"])),
