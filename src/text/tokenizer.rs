@@ -284,7 +284,7 @@ impl Tokenizer {
             return model.tokenize(word);
         }
         let mut tokens = Vec::new();
-        let mut open = vec![0..word.len()];
+        let mut open: Vec<Range<usize>> = std::iter::once(0..word.len()).collect();
         while let Some(part) = open.pop() {
             let text = &word[part.clone()];
             let names = self.guarded.find(text, &[]);
