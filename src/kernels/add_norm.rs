@@ -149,23 +149,15 @@ pub fn cases() -> Vec<Case> {
         (300, 68),
         (1, 4096),
     ];
-    let mut all = Vec::new();
-    for tuning in row::tunings(variant) {
-        for (seed, &shape) in shapes.iter().enumerate() {
-            all.push(case(tuning, shape, seed as u64));
-        }
-    }
-    all
+    row::cases(&row::tunings(variant), &shapes, case)
 }
 
 /// Widths of models, for one token and for a chunk of a prompt.
 pub fn timings() -> Vec<Case> {
-    let tunings = row::tunings(variant).into_iter();
-    let tunings = tunings.filter(|t| t.activations == Activations::F32);
     let shapes = [(1, 1152), (1, 4096), (64, 1152), (64, 4096)];
-    tunings
-        .flat_map(|tuning| shapes.map(|shape| case(tuning, shape, 1)))
-        .collect()
+    let mut tunings = row::tunings(variant);
+    tunings.retain(|t| t.activations == Activations::F32);
+    row::cases(&tunings, &shapes, case)
 }
 
 /// Rows of usual size, very small ones, for which eps counts, and large ones.
@@ -190,11 +182,7 @@ pub(super) fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: 
     let (values, bounds) = hidden.into_iter().unzip();
     let activations = tuning.activations;
     let elements = (num_tokens * columns) as f64;
-    let packed = 4.0
-        * activations
-            .dims(num_tokens, columns)
-            .iter()
-            .product::<usize>() as f64;
+    let packed = row::packed_bytes(activations, num_tokens, columns);
     let dims = [num_tokens, columns];
     let name = format!("{num_tokens}x{columns} {}", tuning.describe());
     Case::new(&ADD_NORM, name)

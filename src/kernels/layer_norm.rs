@@ -173,23 +173,15 @@ pub fn cases() -> Vec<Case> {
         (300, 68),
         (1, 4096),
     ];
-    let mut all = Vec::new();
-    for tuning in row::tunings(variant) {
-        for (seed, &shape) in shapes.iter().enumerate() {
-            all.push(case(tuning, shape, seed as u64));
-        }
-    }
-    all
+    row::cases(&row::tunings(variant), &shapes, case)
 }
 
 /// Widths of models, for one token and for a chunk of a prompt.
 pub fn timings() -> Vec<Case> {
-    let tunings = row::tunings(variant).into_iter();
-    let tunings = tunings.filter(|t| t.activations == Activations::F32);
     let shapes = [(1, 768), (1, 1600), (64, 768), (64, 1600)];
-    tunings
-        .flat_map(|tuning| shapes.map(|shape| case(tuning, shape, 1)))
-        .collect()
+    let mut tunings = row::tunings(variant);
+    tunings.retain(|t| t.activations == Activations::F32);
+    row::cases(&tunings, &shapes, case)
 }
 
 /// Rows around 0, far beside it, so small that eps counts, and all the same.
@@ -206,11 +198,7 @@ pub(super) fn case(tuning: Tuning, (num_tokens, columns): (usize, usize), seed: 
     let normed = exact(&x, &weight, &bias, EPS, row::steps(lanes, columns));
     let activations = tuning.activations;
     let elements = (num_tokens * columns) as f64;
-    let packed = 4.0
-        * activations
-            .dims(num_tokens, columns)
-            .iter()
-            .product::<usize>() as f64;
+    let packed = row::packed_bytes(activations, num_tokens, columns);
     let name = format!("{num_tokens}x{columns} {}", tuning.describe());
     Case::new(&LAYER_NORM, name)
         .needs(tuning)

@@ -5,6 +5,7 @@
 //! hangs on [`Tuning::lanes`] and the number of columns alone.
 
 use super::activations::Activations;
+use super::case::Case;
 use super::numbers::U;
 use super::tuning::Tuning;
 use crate::gpu::recorder::grid;
@@ -45,6 +46,25 @@ pub(super) fn tunings(of: impl Fn(&Tuning) -> Variant) -> Vec<Tuning> {
     let mut seen = HashSet::new();
     let all = Tuning::all_for(&q8::Q8).into_iter();
     all.filter(|tuning| seen.insert(of(tuning))).collect()
+}
+
+/// A case of `num_tokens` rows of so many columns, by a seed.
+type MakeCase = fn(Tuning, (usize, usize), u64) -> Case;
+
+/// A case of each shape for each tuning.
+pub(super) fn cases(tunings: &[Tuning], shapes: &[(usize, usize)], case: MakeCase) -> Vec<Case> {
+    let of = |&tuning: &Tuning| {
+        let seeds = 0..;
+        let shapes = shapes.iter().zip(seeds);
+        shapes.map(move |(&shape, seed)| case(tuning, shape, seed))
+    };
+    tunings.iter().flat_map(of).collect()
+}
+
+/// Bytes of the records of so many rows.
+pub(super) fn packed_bytes(activations: Activations, num_tokens: usize, columns: usize) -> f64 {
+    let words: usize = activations.dims(num_tokens, columns).iter().product();
+    4.0 * words as f64
 }
 
 /// Roundings that an element of a row's sum may go through; `lanes` invocations share the row.

@@ -5,8 +5,8 @@ use super::fields::Fields;
 use crate::error::{Error, Result};
 use crate::formats::metadata::Metadata;
 use crate::formats::{Gguf, HfDir, ModelFiles};
-use crate::text::{ChatTemplate, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
-use serde_json::Value;
+use crate::text::{ChatTemplate, Message, RenderOptions, TokenType, Tokenizer, Vocab, VocabKind};
+use serde_json::{Map, Value};
 use std::path::Path;
 
 /// Everything between a user's text and token ids.
@@ -30,10 +30,13 @@ const TURN_ENDS: &[&str] = &[
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
+    "<|eot|>",
     "<|end_of_text|>",
     "<|endoftext|>",
     "<|end|>",
     "<end_of_turn>",
+    "<end_of_utterance>",
+    "<eos>",
     "</s>",
 ];
 
@@ -70,7 +73,22 @@ impl Texts {
     ///
     /// # Errors
     /// [`Error::Template`] when there is no usable template or it refuses the messages.
-    pub fn encode_chat(&self, messages: &[crate::text::Message], date: &str) -> Result<Vec<u32>> {
+    pub fn encode_chat(&self, messages: &[Message], date: &str) -> Result<Vec<u32>> {
+        self.encode_chat_with(messages, date, Map::new())
+    }
+
+    /// The same with arguments for the template, such as `tools` or `enable_thinking`; see
+    /// [`RenderOptions::kwargs`].
+    ///
+    /// # Errors
+    /// As [`Texts::encode_chat`]; [`Error::Request`] for an argument that would replace one of the
+    /// template's own.
+    pub fn encode_chat_with(
+        &self,
+        messages: &[Message],
+        date: &str,
+        kwargs: Map<String, Value>,
+    ) -> Result<Vec<u32>> {
         let template = self.template.as_ref().map_err(|problem| Error::Template {
             problem: problem.clone(),
         })?;
@@ -83,7 +101,7 @@ impl Texts {
             bos_token: text_of(self.tokenizer.bos()),
             eos_token: text_of(self.tokenizer.eos()),
             date: date.to_owned(),
-            ..RenderOptions::default()
+            kwargs,
         };
         self.tokenizer
             .encode_rendered(&template.render(messages, &options)?)
@@ -103,7 +121,7 @@ impl Texts {
         };
         let mut end_tokens: Vec<u32> = ends.into_iter().chain(tokenizer.eos()).collect();
         let known = TURN_ENDS.iter().filter_map(|t| tokenizer.token_id(t));
-        end_tokens.extend(known.filter(|&id| tokenizer.is_control(id)));
+        end_tokens.extend(known.filter(|&id| tokenizer.is_guarded(id)));
         end_tokens.sort_unstable();
         end_tokens.dedup();
         Texts {
@@ -162,6 +180,8 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
         bos: metadata.opt_u32("tokenizer.ggml.bos_token_id")?,
         eos: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
         eot: metadata.opt_u32("tokenizer.ggml.eot_token_id")?,
+        eom: metadata.opt_u32("tokenizer.ggml.eom_token_id")?,
+        control_takes_blanks: metadata.opt_string("general.architecture")? == Some("phi3"),
         unknown: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
         add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
         // what SentencePiece does unless a model says otherwise
@@ -173,12 +193,12 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
             .unwrap_or(false),
         charsmap: charsmap(metadata)?,
     };
-    let turn_end = vocab.eot;
+    let turn_ends: Vec<u32> = vocab.eot.into_iter().chain(vocab.eom).collect();
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
     Ok(Texts::new(
         tokenizer,
         metadata.opt_string("tokenizer.chat_template")?,
-        turn_end,
+        turn_ends,
     ))
 }
 

@@ -9,8 +9,8 @@
 //! templates of unknown origin are rendered, the caller has to watch the time.
 //!
 //! Besides the messages a template sees `add_generation_prompt`, `bos_token`, `eos_token`, `tools` and
-//! `documents` (none unless given), the caller's own arguments, `raise_exception(message)` and, when the
-//! caller tells the date, `strftime_now(format)`.
+//! `documents` (none unless given), the caller's own arguments such as `enable_thinking`,
+//! `raise_exception(message)` and, when the caller tells the date, `strftime_now(format)`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::content_spans;
 use super::template_date::Date;
 use super::template_functions::{self, Raised};
+use super::template_texts::{self, Slots};
 use crate::error::{Error, Result};
 
 /// The longest template, in bytes.
@@ -59,6 +60,10 @@ pub struct Message {
     pub role: String,
     /// The text. Nothing in it is ever a control token.
     pub content: String,
+    /// What else a template may read of a message, such as `tool_calls`, `tool_call_id`, `name` or
+    /// `reasoning_content`. Nothing in their texts is ever a control token either.
+    #[serde(flatten, default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub fields: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Message {
@@ -67,6 +72,7 @@ impl Message {
         Message {
             role: role.to_owned(),
             content: content.to_owned(),
+            fields: serde_json::Map::new(),
         }
     }
 }
@@ -84,7 +90,8 @@ pub struct RenderOptions {
     /// template sees no such function.
     pub date: String,
     /// More arguments, such as `enable_thinking`. They are the operator's: unlike the messages' content,
-    /// control tokens in their text are recognised.
+    /// control tokens in their text are recognised. `tools` and `documents` are the exception: what
+    /// describes them may come from anywhere, so their texts are treated as those of messages.
     pub kwargs: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -93,8 +100,8 @@ pub struct RenderOptions {
 pub struct Rendered {
     /// The whole prompt.
     pub text: String,
-    /// Byte ranges of `text` that come from the messages' content, ascending and disjoint. White space
-    /// at the edges of a content may be left out.
+    /// Byte ranges of `text` that come from the messages, the tools and the documents, ascending and
+    /// disjoint. White space at the edges of a text may be left out.
     pub content_spans: Vec<Range<usize>>,
 }
 
@@ -164,9 +171,9 @@ impl ChatTemplate {
             let template = environment
                 .get_template(NAME)
                 .map_err(|e| template_error(&e))?;
-            let render = |contents: &[String]| {
+            let render = |texts: &[String]| {
                 let mut output = Limited { bytes: Vec::new() };
-                let context = context(messages, contents, options, date);
+                let context = context(messages, texts, options, date);
                 template
                     .render_captured_to(context, &mut output)
                     .map_err(|e| template_error(&e))?;
@@ -174,7 +181,8 @@ impl ChatTemplate {
                     problem: e.to_string(),
                 })
             };
-            content_spans::render(&self.source, messages, options, render)
+            let texts = template_texts::all(messages, options);
+            content_spans::render(&self.source, texts, options, render)
         })
     }
 }
@@ -206,7 +214,15 @@ fn check(messages: &[Message], options: &RenderOptions) -> Result<()> {
 /// What a rendering may cost: a share for each message and for each of its bytes, so that neither a long
 /// conversation runs dry nor a small one buys a hostile template time.
 fn fuel(messages: &[Message], options: &RenderOptions) -> u64 {
-    let message_bytes: usize = messages.iter().map(|message| message.content.len()).sum();
+    let bytes_of = |message: &Message| {
+        let fields = &message.fields;
+        let fields_bytes = match fields.is_empty() {
+            true => 0,
+            false => serde_json::Value::Object(fields.clone()).to_string().len(),
+        };
+        message.content.len() + fields_bytes
+    };
+    let message_bytes: usize = messages.iter().map(bytes_of).sum();
     let kwargs_bytes = serde_json::Value::Object(options.kwargs.clone())
         .to_string()
         .len();
@@ -214,27 +230,25 @@ fn fuel(messages: &[Message], options: &RenderOptions) -> u64 {
     (BASE_FUEL + share).min(MAX_FUEL)
 }
 
+/// `texts` stand in the places of [`template_texts::all`].
 fn context(
     messages: &[Message],
-    contents: &[String],
+    texts: &[String],
     options: &RenderOptions,
     date: Option<Date>,
 ) -> Value {
-    let messages = messages.iter().zip(contents).map(|(message, content)| {
-        Value::from_pairs([
-            ("role", Value::from(message.role.as_str())),
-            ("content", Value::from(content.as_str())),
-        ])
-    });
+    let mut slots = Slots::new(texts);
+    let messages: Value = messages.iter().map(|m| slots.message(m)).collect();
     let mut context: BTreeMap<&str, Value> =
         BTreeMap::from([("tools", Value::from(())), ("documents", Value::from(()))]);
-    context.extend(
-        options
-            .kwargs
-            .iter()
-            .map(|(name, value)| (name.as_str(), template_functions::from_json(value))),
-    );
-    context.insert("messages", messages.collect());
+    for (name, value) in &options.kwargs {
+        let value = match template_texts::is_foreign(name) {
+            true => slots.value(value),
+            false => template_functions::from_json(value),
+        };
+        context.insert(name, value);
+    }
+    context.insert("messages", messages);
     context.insert(
         "add_generation_prompt",
         Value::from(options.add_generation_prompt),

@@ -17,20 +17,17 @@
 
 use std::ops::Range;
 
-use super::chat_template::{Message, RenderOptions, Rendered};
+use super::chat_template::{RenderOptions, Rendered};
 use crate::error::{Error, Result};
 
-/// Renders with `render`, which runs the template on the given contents, and finds the content spans.
+/// Renders with `render`, which runs the template on texts in the places of `contents`, and finds the content
+/// spans. A content here is any text that is not the template's, such as the description of a tool.
 pub(super) fn render(
     source: &str,
-    messages: &[Message],
+    contents: Vec<String>,
     options: &RenderOptions,
     render: impl Fn(&[String]) -> Result<String>,
 ) -> Result<Rendered> {
-    let contents: Vec<String> = messages
-        .iter()
-        .map(|message| message.content.clone())
-        .collect();
     let text = render(&contents)?;
     // White space alone is no control token.
     if contents.iter().all(|content| content.trim().is_empty()) {
@@ -39,7 +36,7 @@ pub(super) fn render(
             content_spans: Vec::new(),
         });
     }
-    let marks = Marks::choose(source, messages, options)?;
+    let marks = Marks::choose(source, &contents, options)?;
     let with = |wrap: &dyn Fn(usize, &str) -> String| -> Vec<String> {
         contents
             .iter()
@@ -61,31 +58,29 @@ pub(super) fn render(
     })
 }
 
-/// Private-use characters, two for each message.
+/// Private-use characters, two for each content.
 struct Marks {
     /// Ascending, so that a mark is found by bisection.
     chars: Vec<char>,
 }
 
 impl Marks {
-    fn choose(source: &str, messages: &[Message], options: &RenderOptions) -> Result<Marks> {
+    fn choose(source: &str, contents: &[String], options: &RenderOptions) -> Result<Marks> {
         let private =
             |c: &char| matches!(c, '\u{F0000}'..='\u{FFFFD}' | '\u{100000}'..='\u{10FFFD}');
         let kwargs = serde_json::Value::Object(options.kwargs.clone()).to_string();
         let texts = [source, &options.bos_token, &options.eos_token, &kwargs];
-        let texts = texts
-            .into_iter()
-            .chain(messages.iter().map(|message| message.content.as_str()));
+        let texts = texts.into_iter().chain(contents.iter().map(String::as_str));
         let used: std::collections::BTreeSet<char> =
             texts.flat_map(str::chars).filter(private).collect();
         let free = ('\u{F0000}'..='\u{FFFFD}')
             .chain('\u{100000}'..='\u{10FFFD}')
             .filter(|c| !used.contains(c));
-        let chars: Vec<char> = free.take(2 * messages.len()).collect();
-        if chars.len() < 2 * messages.len() {
+        let chars: Vec<char> = free.take(2 * contents.len()).collect();
+        if chars.len() < 2 * contents.len() {
             let problem = format!(
                 "{} are too many, about {} can be rendered",
-                messages.len(),
+                contents.len(),
                 chars.len() / 2
             );
             return Err(Error::request("messages", problem));

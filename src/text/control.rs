@@ -16,6 +16,49 @@ pub(super) struct ControlToken {
     pub(super) single_word: bool,
 }
 
+/// Marks of texts, turns and calls that have another form than `<|...|>`. Some files call them plain text.
+const MARKERS: &[&str] = &[
+    "<s>",
+    "</s>",
+    "<bos>",
+    "<eos>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "[INST]",
+    "[/INST]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+];
+
+/// Whether an added token's text is, or has the form of, what families mark turns with.
+pub(super) fn looks_like_control(text: &str) -> bool {
+    let inside = |open: &str, close: &str| {
+        text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close)
+    };
+    inside("<|", "|>") || inside("<｜", "｜>") || MARKERS.contains(&text)
+}
+
+/// The added tokens that are marked as special.
+pub(super) fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
+    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
+    let special = added.iter().filter(|(_, token)| token.special);
+    special
+        .map(|(&id, token)| ControlToken {
+            id,
+            text: token.content.clone(),
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+            single_word: token.single_word,
+        })
+        .collect()
+}
+
 /// All control tokens of a vocabulary, sorted by text so that a search narrows a range byte by byte.
 #[derive(Debug, Default)]
 pub(super) struct ControlTokens {

@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::control::{looks_like_control, special_tokens};
 use super::prevalidate::{Checked, check};
 use super::token_table::{Alphabet, Entry, TokenTable};
-use super::tokenizer::{Inner, Parts, looks_like_control, special_tokens};
+use super::tokenizer::{Inner, Parts};
 use crate::error::{Error, Result};
 
 /// Checks the files and builds the parts of their tokenizer. `path` is that of `tokenizer.json`.
@@ -21,6 +22,7 @@ pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<
     // Decoding is done from the token table.
     root["decoder"] = Value::Null;
 
+    special_by_config(&mut root, config, &tokens);
     let mut table = TokenTable::default();
     let mut added: Vec<Option<bool>> = vec![None; tokens.len()];
     for token in root["added_tokens"].as_array_mut().into_iter().flatten() {
@@ -97,6 +99,34 @@ pub(super) fn build(json: &[u8], config: Option<&Value>, path: &Path) -> Result<
     })
 }
 
+/// What the configuration says begins and ends texts is special, whatever the tokenizer says of it.
+fn special_by_config(root: &mut Value, config: Option<&Value>, tokens: &[String]) {
+    for name in ["bos_token", "eos_token"] {
+        let named = config.and_then(|config| token_name(&config[name]));
+        let Some(id) = named.and_then(|text| tokens.iter().position(|token| token == text)) else {
+            continue;
+        };
+        if !root["added_tokens"].is_array() {
+            root["added_tokens"] = json!([]);
+        }
+        let added = root["added_tokens"]
+            .as_array_mut()
+            .expect("it was made one");
+        match added.iter_mut().find(|token| token["id"] == json!(id)) {
+            Some(token) => token["special"] = json!(true),
+            None => added.push(json!({
+                "id": id, "content": tokens[id], "special": true, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false,
+            })),
+        }
+    }
+}
+
+/// The text of a token in `tokenizer_config.json`: a string, or an object with `content`.
+fn token_name(value: &Value) -> Option<&str> {
+    value.as_str().or_else(|| value["content"].as_str())
+}
+
 /// How the vocabulary writes bytes, from the parts that undo or do it.
 fn alphabet(root: &Value) -> Alphabet {
     fn mentions(value: &Value, kind: &str) -> bool {
@@ -137,7 +167,7 @@ fn prefix(inner: &tokenizers::Tokenizer, path: &Path) -> Result<Vec<u32>> {
     Ok(processed[..len].to_vec())
 }
 
-/// The id of a token named in `tokenizer_config.json`, as a string or as an object with `content`.
+/// The id of a token named in `tokenizer_config.json`.
 fn config_token(
     config: Option<&Value>,
     name: &str,
@@ -151,7 +181,7 @@ fn config_token(
         return Ok(None);
     };
     let field = format!("{name} (tokenizer_config.json)");
-    let Some(text) = value.as_str().or_else(|| value["content"].as_str()) else {
+    let Some(text) = token_name(value) else {
         return Err(Error::field(
             path,
             field,

@@ -21,6 +21,7 @@
 //! | `chat_template` | rendering messages with the model's Jinja template |
 //! | `template_functions` | the functions and filters that templates expect |
 //! | `template_date` | the date that templates may write |
+//! | `template_texts` | the texts of a conversation that nobody vouches for |
 //! | `content_spans` | telling the messages' text from the template's in a rendering |
 //! | `detokenize`, `stop` | bytes to whole characters; stop strings |
 
@@ -40,6 +41,7 @@ mod prevalidate_parts;
 mod stop;
 mod template_date;
 mod template_functions;
+mod template_texts;
 mod token_table;
 mod tokenizer;
 mod vocab;

@@ -55,6 +55,15 @@ impl Pieces {
     /// Appends the ids of a text in which no guarded token is to be recognised. A part behind a token
     /// that was recognised is a text of its own.
     pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+        // either becomes the same piece, and a run of both may be a token that is kept whole
+        let blanks;
+        let text = match text.contains(BLANK) && !self.remove_extra_whitespaces {
+            true => {
+                blanks = text.replace(BLANK, " ");
+                blanks.as_str()
+            }
+            false => text,
+        };
         let mut start = 0;
         for found in self.whole.find(text, &[]) {
             self.encode_text(&text[start..found.range.start], ids);

@@ -32,11 +32,36 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", to_json);
     environment.set_formatter(|out, state, value| {
         check_size(value)?;
-        minijinja::escape_formatter(out, state, value)
+        match float(value) {
+            Some(number) => out
+                .write_str(&python_float(number))
+                .map_err(JinjaError::from),
+            None => minijinja::escape_formatter(out, state, value),
+        }
     });
     // What these write grows with the square of a value's depth, before any fuel is charged.
     environment.remove_filter("pprint");
     environment.remove_global("debug");
+}
+
+/// The number, unless it is a whole one by type.
+fn float(value: &Value) -> Option<f64> {
+    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
+    is_float.then(|| f64::try_from(value.clone()).ok())?
+}
+
+/// As Python prints it: the shortest digits that tell the number, with an exponent outside of 1e-4 to 1e16.
+fn python_float(number: f64) -> String {
+    let digits = format!("{number:e}");
+    let Some((mantissa, exponent)) = digits.split_once('e') else {
+        return number.to_string(); // no number at all
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        return format!("{number:?}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
 /// Refuses to print lists and maps that are nested too deeply, or whose shared parts are too many when
@@ -147,9 +172,10 @@ impl JsonWriter<'_> {
             ValueKind::Bool => self
                 .out
                 .push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => {
-                write!(self.out, "{value}").expect("writing to a string does not fail")
-            }
+            ValueKind::Number => match float(value) {
+                Some(number) => self.out.push_str(&python_float(number)),
+                None => write!(self.out, "{value}").expect("writing to a string does not fail"),
+            },
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Map => {
                 let mut pairs = Vec::new();
@@ -253,6 +279,29 @@ pub(super) fn from_json(json: &serde_json::Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_as_python_prints_them() {
+        for (number, text) in [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (1e-4, "0.0001"),
+            (1e-5, "1e-05"),
+            (-1.5e-7, "-1.5e-07"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.25e100, "1.25e+100"),
+            (123_456_789.125, "123456789.125"),
+            (f64::MAX, "1.7976931348623157e+308"),
+        ] {
+            assert_eq!(python_float(number), text);
+        }
+        assert_eq!(float(&Value::from(3)), None);
+        assert_eq!(float(&Value::from(u64::MAX)), None);
+        assert_eq!(float(&Value::from(3.0)), Some(3.0));
+    }
 
     #[test]
     fn generation_tags() {

@@ -1,8 +1,8 @@
 //! Text to token ids.
 //!
 //! **Guarded tokens** are recognised by their text only where the prompt's author may write them: the
-//! vocabulary's control tokens, and added tokens that look like one (`<|...|>`), whatever the file says
-//! about them. Everything else that a file adds (`<think>`, runs of blanks) is recognised everywhere,
+//! vocabulary's control tokens, and added tokens that look like one (`<|...|>`) or go by the name of one
+//! (`<end_of_turn>`), whatever the file says about them. Everything else that a file adds (`<think>`, runs of blanks) is recognised everywhere,
 //! as the model was trained to expect.
 //!
 //! A text is cut at the guarded tokens that are recognised, and nowhere else; what lies between is
@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use tokenizers::{Model, OffsetType, PreTokenizer, PreTokenizerWrapper};
+use tokenizers::{Model, ModelWrapper, OffsetType, PreTokenizer, PreTokenizerWrapper, Token};
 
 use super::chat_template::Rendered;
 use super::control::{ControlToken, ControlTokens};
@@ -63,14 +63,6 @@ pub(super) struct Parts {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
-}
-
-/// Whether an added token's text has the form that families use for turn markers.
-pub(super) fn looks_like_control(text: &str) -> bool {
-    let inside = |open: &str, close: &str| {
-        text.len() > open.len() + close.len() && text.starts_with(open) && text.ends_with(close)
-    };
-    inside("<|", "|>") || inside("<｜", "｜>")
 }
 
 impl Tokenizer {
@@ -168,6 +160,12 @@ impl Tokenizer {
         self.table.is_control(id)
     }
 
+    /// Whether `id` is recognised only where the prompt's author may write it: all control tokens, and
+    /// what marks turns though the file calls it text.
+    pub fn is_guarded(&self, id: u32) -> bool {
+        self.guarded.contains(id)
+    }
+
     /// All control tokens, ascending.
     pub fn control_ids(&self) -> Vec<u32> {
         self.table.control().map(|(id, _)| id).collect()
@@ -263,9 +261,8 @@ impl Tokenizer {
         if let Some(pre_tokenizer) = pre_tokenizer.or(inner.get_pre_tokenizer()) {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(problem)?;
         }
-        let model = inner.get_model();
         pieces
-            .tokenize(|piece| model.tokenize(piece.get()))
+            .tokenize(|piece| self.tokenize(inner.get_model(), piece.get()))
             .map_err(problem)?;
         let encoding = pieces
             .into_encoding(None, 0, OffsetType::None)
@@ -278,6 +275,40 @@ impl Tokenizer {
             }
         }
         Ok(())
+    }
+
+    /// The tokens of a word. A unigram model knows the names of control tokens as pieces, and these are the
+    /// best there are: they are cut in two before it sees them.
+    fn tokenize(&self, model: &ModelWrapper, word: &str) -> tokenizers::Result<Vec<Token>> {
+        if !matches!(model, ModelWrapper::Unigram(_)) {
+            return model.tokenize(word);
+        }
+        let mut tokens = Vec::new();
+        let mut open: Vec<Range<usize>> = std::iter::once(0..word.len()).collect();
+        while let Some(part) = open.pop() {
+            let text = &word[part.clone()];
+            let names = self.guarded.find(text, &[]);
+            let mut cuts: Vec<usize> = names
+                .into_iter()
+                .filter_map(|name| {
+                    let (at, _) = text[name.range.clone()].char_indices().nth(1)?;
+                    Some(part.start + name.range.start + at)
+                })
+                .collect();
+            if cuts.is_empty() {
+                tokens.extend(model.tokenize(text)?.into_iter().map(|mut token| {
+                    token.offsets.0 += part.start;
+                    token.offsets.1 += part.start;
+                    token
+                }));
+                continue;
+            }
+            // the first part is taken from the end
+            cuts.insert(0, part.start);
+            cuts.push(part.end);
+            open.extend(cuts.windows(2).rev().map(|ends| ends[0]..ends[1]));
+        }
+        Ok(tokens)
     }
 
     /// The merges of some vocabularies lead from plain text to a guarded token: its name is then
@@ -321,21 +352,6 @@ fn problem(e: impl std::fmt::Display) -> Error {
     Error::Tokenizer {
         problem: e.to_string(),
     }
-}
-
-/// The added tokens that are marked as special.
-pub(super) fn special_tokens(inner: &tokenizers::Tokenizer) -> Vec<ControlToken> {
-    let added = inner.get_added_vocabulary().get_added_tokens_decoder();
-    let special = added.iter().filter(|(_, token)| token.special);
-    special
-        .map(|(&id, token)| ControlToken {
-            id,
-            text: token.content.clone(),
-            lstrip: token.lstrip,
-            rstrip: token.rstrip,
-            single_word: token.single_word,
-        })
-        .collect()
 }
 
 /// `pre` with every space that is put in front of the first word alone taken away; `None` when there

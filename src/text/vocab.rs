@@ -7,11 +7,10 @@ use tokenizers::AddedToken;
 use tokenizers::models::bpe::{BPE, Merges, Vocab as BpeVocab};
 use tokenizers::normalizers::unicode::NFC;
 
+use super::control::{looks_like_control, special_tokens};
 use super::pre_tokenizers;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
-use super::tokenizer::{
-    Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts, looks_like_control, special_tokens,
-};
+use super::tokenizer::{Inner, MAX_TOKEN_BYTES, MAX_VOCAB, Parts};
 use crate::error::{Error, Result};
 
 /// A vocabulary as a GGUF file tells it.
@@ -36,10 +35,15 @@ pub struct Vocab {
     pub eos: Option<u32>,
     /// `tokenizer.ggml.eot_token_id`: ends a turn.
     pub eot: Option<u32>,
+    /// `tokenizer.ggml.eom_token_id`: ends a message that a tool is to answer.
+    pub eom: Option<u32>,
     /// `tokenizer.ggml.unknown_token_id`. Pieces only.
     pub unknown: Option<u32>,
     /// `tokenizer.ggml.add_bos_token`, where the file says; else what the kind of tokenizer does.
     pub add_bos: Option<bool>,
+    /// Control tokens take the white space behind them along, but for those around a text. No key tells of
+    /// it: tokenizers of the Phi-3 family are made that way. Pieces only.
+    pub control_takes_blanks: bool,
     /// `tokenizer.ggml.add_space_prefix`. Pieces only.
     pub add_space_prefix: bool,
     /// `tokenizer.ggml.remove_extra_whitespaces`. Pieces only.
@@ -237,7 +241,12 @@ fn check_tokens(vocab: &mut Vocab, path: &Path) -> Result<Vec<TokenType>> {
             return wrong(format!("\"{token}\" is token {first} already"));
         }
     }
-    for (field, id) in [("bos", vocab.bos), ("eos", vocab.eos), ("eot", vocab.eot)] {
+    for (field, id) in [
+        ("bos", vocab.bos),
+        ("eos", vocab.eos),
+        ("eot", vocab.eot),
+        ("eom", vocab.eom),
+    ] {
         let Some(id) = id else { continue };
         match types.get_mut(id as usize) {
             Some(kind) => *kind = TokenType::Control,

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::charsmap::Charsmap;
-use super::control::{ControlToken, ControlTokens};
+use super::control::{ControlToken, ControlTokens, looks_like_control};
 use super::pieces::{BLANK, Choice, Pieces};
 use super::pieces_unigram::Trie;
 use super::token_table::{Alphabet, Entry, TokenTable, byte_token};
-use super::tokenizer::{Inner, Parts, looks_like_control};
+use super::tokenizer::{Inner, Parts};
 use super::vocab::{TokenType, Vocab, VocabKind, byte_of, prefix};
 use crate::error::{Error, Result};
 
 /// The names that the special tokens have in files that do not say which they are.
 const UNKNOWN: &str = "<unk>";
+/// Control tokens that never take the white space behind them.
+const AROUND_TEXTS: &[&str] = &["<s>", "<|endoftext|>"];
 
 /// Builds the parts of the tokenizer; `kinds` are checked and one for each token.
 pub(super) fn build(vocab: Vocab, mut kinds: Vec<TokenType>, path: &Path) -> Result<Parts> {
@@ -44,7 +46,7 @@ pub(super) fn build(vocab: Vocab, mut kinds: Vec<TokenType>, path: &Path) -> Res
         kinds[id as usize] = TokenType::Unknown;
     }
     let (table, bytes) = table(&vocab.tokens, &kinds, path)?;
-    let (whole, guarded) = recognised(&vocab.tokens, &kinds);
+    let (whole, guarded) = recognised(&vocab, &kinds);
     let choice = match vocab.kind {
         VocabKind::PiecesUnigram => Choice::Unigram(trie(&vocab.tokens, &kinds, &scores)),
         VocabKind::PiecesBpe | VocabKind::ByteLevel => Choice::Bpe,
@@ -143,14 +145,17 @@ fn table(tokens: &[String], kinds: &[TokenType], path: &Path) -> Result<(TokenTa
 }
 
 /// Tokens that are found by their text: everywhere, and only where a prompt's author may write them.
-fn recognised(tokens: &[String], kinds: &[TokenType]) -> (ControlTokens, Vec<ControlToken>) {
+fn recognised(vocab: &Vocab, kinds: &[TokenType]) -> (ControlTokens, Vec<ControlToken>) {
     let (mut whole, mut guarded) = (Vec::new(), Vec::new());
-    for (id, (token, kind)) in (0..).zip(tokens.iter().zip(kinds)) {
+    for (id, (token, kind)) in (0..).zip(vocab.tokens.iter().zip(kinds)) {
+        let takes_blanks = vocab.control_takes_blanks
+            && *kind == TokenType::Control
+            && !AROUND_TEXTS.contains(&token.as_str());
         let control = |text: String| ControlToken {
             id,
             text,
             lstrip: false,
-            rstrip: false,
+            rstrip: takes_blanks,
             single_word: false,
         };
         match kind {

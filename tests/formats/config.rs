@@ -374,10 +374,7 @@ fn c11_generation_settings_out_of_range_are_warned_of_and_the_usual_ones_used() 
 fn t14_a_chat_without_a_template_says_what_to_do() {
     let folder = directory(|_| ());
     let texts = Texts::load(&open(folder.path()).unwrap()).unwrap();
-    let message = Message {
-        role: "user".to_owned(),
-        content: "hi".to_owned(),
-    };
+    let message = Message::new("user", "hi");
     refused(
         texts.encode_chat(&[message], "2026-01-01"),
         &["chat template", "the model has none", "--raw"],

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | [`sizes`] | parameters, and bytes of weights and cache in every form |
 //! | [`step`] | the kernels of a step, each with its bytes, operations and dispatches |
+//! | `attention` | those of attention |
 //! | [`least`] | what a run of tokens cannot do without, whatever kernels do it |
 //! | [`rates`] | what an adapter does of them in a second, and so the time of a step |
 //! | `reckon` | how that follows from the times of a few shapes |
+//! | `products` | the same of matmuls |
 //! | `calibrate` | how these are measured |
 //! | `kept` | how it is kept between runs |
 //! | `adapter` | what is kept of an adapter, else what is measured |
@@ -18,9 +20,11 @@
 //! measured on the adapter: what comes out is a roofline times a measured efficiency, not a bound.
 //! [`Roofline::at_best`] is the bound. All but the last three are values: no device, no clock.
 
+mod attention;
 mod calibrate;
 mod kept;
 pub mod least;
+mod products;
 pub mod rates;
 mod reckon;
 pub mod sizes;

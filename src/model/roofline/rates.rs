@@ -98,7 +98,7 @@ impl Roofline {
     }
 
     /// What the results of a matmul take beside their products.
-    pub(super) fn result_seconds(&self, work: &KernelWork) -> f64 {
+    fn result_seconds(&self, work: &KernelWork) -> f64 {
         match work.kind {
             Kind::Matmul { tokens, rows } if !self.shares.result_s.is_empty() => {
                 (rows * tokens) as f64 * between(&self.shares.result_s, tokens)
@@ -159,7 +159,7 @@ impl Roofline {
 
 /// The value at `x` of a line through `points`, over the logarithm; beyond them that of the nearest,
 /// and 1 without any.
-fn between(points: &[(usize, f64)], x: usize) -> f64 {
+pub(super) fn between(points: &[(usize, f64)], x: usize) -> f64 {
     let after = points.partition_point(|(at, _)| *at < x);
     match (after.checked_sub(1).map(|i| points[i]), points.get(after)) {
         (None, None) => 1.0,

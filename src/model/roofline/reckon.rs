@@ -1,5 +1,6 @@
 //! What the times of standard shapes say about an adapter.
 
+use super::products::Products;
 use super::rates::{AttentionShares, Roofline, Shares};
 use super::sizes::{KvForm, ModelShape, WeightForm};
 use super::step::{Division, KernelWork, Kind, StepShape};
@@ -151,30 +152,21 @@ impl Standard {
     }
 }
 
-/// What matmuls of a shape took beside their dispatches.
-struct Beside {
-    /// The least at the peaks.
-    least: f64,
-    results: f64,
+/// The share of the peaks that `works` reached, which took `seconds` with so many dispatches.
+pub(super) fn share(
+    roofline: &Roofline,
+    works: &[KernelWork],
     seconds: f64,
-}
-
-/// Results of a matmul.
-fn results(work: &KernelWork) -> f64 {
-    match work.kind {
-        Kind::Matmul { tokens, rows } => (rows * tokens) as f64,
-        _ => 0.0,
-    }
-}
-
-/// Seconds that a result takes beside its products, where both shapes reach the same share: the least
-/// over the share, and so much for each result, is what they took.
-fn per_result(wide: &Beside, narrow: &Beside) -> f64 {
-    let beside = narrow.seconds * wide.least - wide.seconds * narrow.least;
-    let results = narrow.results * wide.least - wide.results * narrow.least;
-    // where nearly all would be for the results, a share of the rest would mean nothing
-    let most = 0.5 * wide.seconds.max(0.0) / wide.results;
-    (beside / results).clamp(0.0, most)
+    dispatches: usize,
+) -> f64 {
+    let least: f64 = works
+        .iter()
+        .map(|work| work.times as f64 * roofline.least_seconds(work))
+        .sum();
+    // where next to nothing is left beside dispatches, a share would mean nothing
+    let rest = seconds - dispatches as f64 * roofline.dispatch_s;
+    let rest = rest.max(0.1 * seconds);
+    (least / rest).clamp(*SHARES.start(), *SHARES.end())
 }
 
 /// What the medians say.
@@ -204,57 +196,14 @@ pub(super) fn from_seconds(
         },
         ..Roofline::at_best(peaks)
     };
-    let share = |roofline: &Roofline, works: &[KernelWork], timed: Timed, dispatches: usize| {
-        let least: f64 = works
-            .iter()
-            .map(|work| work.times as f64 * roofline.least_seconds(work))
-            .sum();
-        // where next to nothing is left beside dispatches, a share would mean nothing
-        let rest = timed.seconds - dispatches as f64 * dispatch_s;
-        let rest = rest.max(0.1 * timed.seconds);
-        (least / rest).clamp(*SHARES.start(), *SHARES.end())
+    let products = Products {
+        roofline: &roofline,
+        format: subject.weights,
+        standard,
+        timed: &timed,
     };
-    let works = |of: What, tokens: usize| -> Vec<KernelWork> {
-        let work = |(times, rows, columns): (usize, usize, usize)| {
-            let (weights, scales) = subject.weights.matrix_bytes(rows, columns);
-            KernelWork {
-                name: "matmul",
-                times,
-                dispatches: 1,
-                kind: Kind::Matmul { tokens, rows },
-                bytes: (weights + scales) as f64,
-                ops: 2.0 * (rows * columns * tokens) as f64,
-            }
-        };
-        standard.matrices(of).into_iter().map(work).collect()
-    };
-    // what there is beside the products shows where these are few
-    let result_s = standard.narrow.tokens.map(|tokens| {
-        let padded = roofline.division.padded(tokens);
-        let [wide, narrow] = [What::Matmul(tokens), What::Narrow(tokens)].map(|what| {
-            let (works, timed) = (works(what, padded), timed(what));
-            let sum = |of: &dyn Fn(&KernelWork) -> f64| -> f64 {
-                works.iter().map(|work| work.times as f64 * of(work)).sum()
-            };
-            Beside {
-                least: sum(&|work| roofline.least_seconds(work)),
-                results: sum(&|work| results(work)),
-                seconds: timed.seconds - timed.dispatches as f64 * dispatch_s,
-            }
-        });
-        (padded, per_result(&wide, &narrow))
-    });
-    roofline.shares.result_s = result_s.to_vec();
-    let matmul = standard.tokens.map(|tokens| {
-        let padded = roofline.division.padded(tokens);
-        let (what, works) = (What::Matmul(tokens), works(What::Matmul(tokens), padded));
-        let beside = |work: &KernelWork| work.times as f64 * roofline.result_seconds(work);
-        let timed = Timed {
-            seconds: of(what) - works.iter().map(beside).sum::<f64>(),
-            ..timed(what)
-        };
-        (padded, share(&roofline, &works, timed, timed.dispatches))
-    });
+    let result_s = products.result_seconds();
+    let matmul = products.shares(&result_s);
     let attention = (0..HEADS.len()).map(|index| {
         let model = attending(standard, subject.kv, index);
         let shares = [Kind::AttentionOfOne, Kind::AttentionOfMany].map(|kind| {
@@ -266,7 +215,7 @@ pub(super) fn from_seconds(
             share(
                 &roofline,
                 &works,
-                timed(What::Attention(kind, index)),
+                timed(What::Attention(kind, index)).seconds,
                 dispatches,
             )
         });
@@ -285,10 +234,10 @@ pub(super) fn from_seconds(
         ops: 0.0,
     };
     roofline.shares = Shares {
-        matmul: matmul.to_vec(),
-        result_s: result_s.to_vec(),
+        matmul,
+        result_s,
         attention: attention.collect(),
-        memory: share(&roofline, &[draw], timed(What::Draw), draw.dispatches),
+        memory: share(&roofline, &[draw], of(What::Draw), draw.dispatches),
     };
     roofline
 }

@@ -161,6 +161,8 @@ fn tokens_kept_whole_are_found_in_either_spelling_of_blanks() {
     let three = wide.token_id("▁▁▁").unwrap();
     assert_eq!(wide.encode_plain("   ").unwrap(), [three]);
     assert_eq!(wide.encode_plain("▁▁▁").unwrap(), [three]);
+    assert_eq!(wide.encode_plain("▁  ").unwrap(), [three]);
+    assert_eq!(wide.encode_plain(" ▁ ").unwrap(), [three]);
     let think = wide.token_id("<think>").unwrap();
     assert_eq!(wide.encode_plain("<think><think>").unwrap(), [think, think]);
     assert_eq!(wide.token_bytes(three), b"   ");

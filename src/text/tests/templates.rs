@@ -56,10 +56,7 @@ const ZEPHYR: &str = "\
 
 fn messages(list: &[(&str, &str)]) -> Vec<Message> {
     list.iter()
-        .map(|(role, content)| Message {
-            role: (*role).into(),
-            content: (*content).into(),
-        })
+        .map(|(role, content)| Message::new(role, content))
         .collect()
 }
 

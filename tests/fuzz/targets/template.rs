@@ -20,10 +20,7 @@ fn run(data: &[u8]) {
         Ok(template) => template,
         Err(error) => return refused(&error),
     };
-    let message = |role: &str, content: &str| Message {
-        role: role.to_owned(),
-        content: format!("{content}{MARK}"),
-    };
+    let message = |role: &str, content: &str| Message::new(role, &format!("{content}{MARK}"));
     let messages = [
         message("system", system),
         message("user", user),
