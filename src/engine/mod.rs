@@ -25,6 +25,7 @@ pub mod runner;
 pub mod scheduler;
 pub mod sequence;
 pub mod simulate;
+pub mod speculate;
 mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;
