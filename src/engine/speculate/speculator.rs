@@ -46,6 +46,12 @@ impl Speculator {
         }
     }
 
+    /// Another draft model, or none; of no use where `options` ask for none.
+    pub fn set_draft(&mut self, draft: Option<Box<dyn Proposer + Send>>) {
+        let drafts = matches!(self.options.mode, Speculate::Draft | Speculate::Auto);
+        self.draft = draft.filter(|_| drafts);
+    }
+
     /// What to verify of each of `texts`: nothing, or the first tokens of a proposal. `texts` are all that
     /// decode in the step, those included that nothing can be proposed for (`most` is 0 then); the step
     /// may have `max_rows` rows, one for each of them included.
