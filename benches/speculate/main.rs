@@ -102,7 +102,10 @@ fn tasks(path: &std::path::Path, load: &LoadOptions, report: &mut Report) -> Res
         for ((way, _), runs) in lanes.iter().zip(&runs) {
             let seconds = quantile(&runs.iter().map(|r| r.seconds).collect::<Vec<_>>(), 0.5);
             let last = runs.last().expect("a turn");
-            assert!(runs.iter().all(|r| r.tokens == plain.tokens), "{task}: {way} differs");
+            assert!(
+                runs.iter().all(|r| r.tokens == plain.tokens),
+                "{task}: {way} differs"
+            );
             let count = plain.tokens.len();
             let fewer = plain.passes as f64 / last.passes as f64;
             let gain = plain_seconds / seconds;
