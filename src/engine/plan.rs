@@ -321,11 +321,14 @@ impl Scheduler {
                 return true;
             }
             self.pages.release(&tables);
-            if found == 0 {
-                return false;
+            if found == 0 || !self.pages.has_several_slabs() {
+                return false; // where all lies in one slab, who shares less needs more
             }
-            // a split that was begun in a slab without room is begun anew elsewhere
-            let whole = (found - 1) / SPLIT_PAGES * SPLIT_PAGES;
+            // a split that was begun in a slab without room is begun anew elsewhere; then half of them each
+            // time, since who waits long tries that in every step
+            let splits = found / SPLIT_PAGES;
+            let was_begun = !found.is_multiple_of(SPLIT_PAGES);
+            let whole = if was_begun { splits } else { splits / 2 } * SPLIT_PAGES;
             known = &sequence.tokens[..whole * PAGE_SIZE + 1];
         }
     }

@@ -88,6 +88,12 @@ impl Pages {
         self.groups.iter().map(|group| group.window)
     }
 
+    /// Whether the pages of a group are in several slabs.
+    pub fn has_several_slabs(&self) -> bool {
+        let mut geometries = self.pools().map(PagePool::geometry);
+        geometries.any(|geometry| geometry.num_slabs() > 1)
+    }
+
     /// Pages that nobody owns and nothing is kept in.
     pub fn num_free(&self) -> usize {
         self.pools().map(PagePool::num_free).sum()
