@@ -61,6 +61,8 @@ const REFUSED: &[(&str, &str, &str, &[&str])] = &[
     ("phi3", "rope_scaling.short_mscale", "1.2", &["rope_scaling.short_mscale", "without it"]),
     ("llama", "partial_rotary_factor", "0.5", &["partial_rotary_factor", "0.5", "supported: 1"]),
     ("llama", "attention_bias", "true", &["q_proj.bias", "is missing"]),
+    ("qwen3", "layer_types", r#"["full_attention", "full_attention", "full_attention"]"#, &["layer_types", "3 entries", "2 layers"]),
+    ("smollm3", "no_rope_layers", "[1, 1, 1, 0, 1]", &["no_rope_layers", "4 layers"]),
     ("smollm3", "no_rope_layers", "[1, 1]", &["no_rope_layers", "4 layers"]),
     ("smollm3", "no_rope_layers", "[1, 1, 1, 7]", &["no_rope_layers", "0 and 1"]),
     ("olmo2", "sliding_window", "4096", &["sliding_window", "without it"]),
