@@ -350,3 +350,89 @@ fn totals_of_a_case_add_up() {
     assert!(totals.proposed > totals.accepted && totals.proposals < totals.target_passes);
     assert!(totals.propose_seconds > 0.0 && totals.verify_seconds > totals.propose_seconds);
 }
+
+/// Tokens as words of prose come: few of them often, most of them seldom.
+fn prose(len: usize, seed: u64) -> Vec<u32> {
+    let mut state = seed;
+    let word = |_| (3000.0f64.powf(draw(&mut state)) + 20.0 * draw(&mut state)) as u32;
+    (0..len).map(word).collect()
+}
+
+/// Lets `speculator` follow a text whose first `prompt` tokens are given: seconds of its steps.
+fn follow(
+    speculator: &mut Speculator,
+    id: u64,
+    text: &[u32],
+    prompt: usize,
+    device: Device,
+) -> f64 {
+    let sampling = Sampling::default();
+    let (mut known, mut seconds) = (prompt, 0.0);
+    while known < text.len() {
+        let asked = Text {
+            id: RequestId(id),
+            tokens: &text[..known],
+            cache_salt: b"",
+            sampling: &sampling,
+            most: text.len() - known - 1,
+        };
+        let proposals = speculator.propose(&[asked], 64).unwrap();
+        let proposed = &proposals[0].tokens;
+        let equal = proposed
+            .iter()
+            .zip(&text[known..])
+            .take_while(|(a, b)| a == b);
+        let (accepted, rows) = (equal.count(), 1 + proposed.len());
+        let took = device(rows, known);
+        seconds += took;
+        known += 1 + accepted;
+        match rows {
+            1 => speculator.plain(1, Some(took)),
+            _ => speculator.learn(&[(asked.id, &proposals[0], accepted)], rows, Some(took)),
+        }
+    }
+    speculator.end(RequestId(id), text, b"");
+    seconds
+}
+
+#[test]
+fn copies_take_half_the_passes_and_prose_no_longer() {
+    for (device, seconds) in DEVICES {
+        let mut speculator = Speculator::new(SpeculateOptions::default(), None);
+        // a text that says what it was given again, a word in twenty being another
+        let given = prose(400, 3);
+        let edited = given.iter().enumerate().map(|(i, &token)| match i % 20 {
+            7 => 5000 + i as u32,
+            _ => token,
+        });
+        let copy: Vec<u32> = given.iter().copied().chain(edited).collect();
+        let took = follow(&mut speculator, 1, &copy, 400, seconds);
+        let plain: f64 = (400..800).map(|known| seconds(1, known)).sum();
+        assert!(took < plain / 0.97, "{device}: {took}, {plain} plain");
+        let passes = speculator.totals().target_passes;
+        if device == "proportional" {
+            assert!(
+                passes > 380,
+                "{passes} passes where rows cost all they bring"
+            );
+        } else {
+            assert!(passes < 200, "{device}: {passes} passes");
+            assert!(took < plain / 1.5, "{device}: {took}, {plain} plain");
+        }
+        // prose, of which pairs come again all the time, on the same engine
+        let (mut took, mut plain) = (0.0, 0.0);
+        for id in 2..6 {
+            took += follow(&mut speculator, id, &prose(600, id), 100, seconds);
+            plain += (100..600).map(|known| seconds(1, known)).sum::<f64>();
+        }
+        assert!(speculator.ngram.is_some());
+        assert!(took < plain / 0.97, "{device}: {took}, {plain} plain");
+        // and a text that was said before
+        if device != "proportional" {
+            let before = speculator.totals().target_passes;
+            follow(&mut speculator, 6, &prose(600, 4), 100, seconds);
+            let passes = speculator.totals().target_passes - before;
+            assert!(passes < 250, "{device}: {passes} passes");
+        }
+    }
+}
