@@ -42,7 +42,7 @@ pub struct Text<'a> {
     pub cache_salt: &'a [u8],
     /// How its tokens are drawn.
     pub sampling: &'a Sampling,
-    /// Proposed tokens that are of use, at most; at least 1.
+    /// Proposed tokens that are of use, at most. Where there are none, no [`Proposer`] is asked.
     pub most: usize,
 }
 
