@@ -190,7 +190,7 @@ impl Company {
             });
             let count = match head_rows {
                 HeadRows::None => 0,
-                HeadRows::Last(count) => count,
+                HeadRows::Last(count) | HeadRows::Tail(count) => count,
                 HeadRows::All => tokens,
             };
             for _ in 0..count {
@@ -200,6 +200,7 @@ impl Company {
                     seed: sampling.seed,
                     window: &text[end.saturating_sub(sampling.repeat_last_n)..end],
                     position: end,
+                    drafted: None,
                     logprobs: 0,
                 });
             }

@@ -7,11 +7,26 @@
 //! Only where a proposer tells what it chose among ([`Proposal::choices`]) is the draw another one, of the
 //! same distribution: see [`sample`](crate::kernels::sample).
 //!
-//! Who proposes is a [`Proposer`]; how much of it is verified is decided in [`gain`], by what was accepted so
-//! far and what steps took.
+//! Who proposes is a [`Proposer`]; how much of it is verified is decided by the [`Speculator`], from what was
+//! accepted so far and what steps took.
+
+pub mod account;
+pub mod cost;
+pub mod drafting;
+pub mod gain;
+pub mod ngram;
+pub mod odds;
+pub mod options;
+pub mod recent;
+mod speculator;
+pub mod suffix;
+
+pub use options::{Speculate, SpeculateOptions};
+pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
 use crate::error::Result;
+use crate::kernels::sample::Drafted;
 
 /// Tokens that are proposed for a sequence in a step, at most.
 pub const MOST_DRAFTED: usize = 16;
@@ -39,11 +54,27 @@ pub struct Proposal {
     /// What each was drawn from: tokens with their probabilities, which sum to 1. Empty where tokens were not
     /// drawn but found; else as many as tokens.
     pub choices: Vec<Vec<(u32, f32)>>,
-    /// What kind of guess it is, below [`CLASSES`]: guesses of a kind are about as often right.
+    /// What kind of guess it is, below [`CLASSES`] as a proposer tells it: guesses of a kind are about as often
+    /// right.
     pub class: usize,
 }
 
-/// Kinds of guesses that are told apart.
+impl Proposal {
+    /// The token at `at` with what it was drawn from, if it was.
+    pub fn drafted(&self, at: usize) -> Option<Drafted> {
+        let choices = self.choices.get(at)?.clone();
+        let token = self.tokens[at];
+        Some(Drafted { token, choices })
+    }
+
+    /// No more than the first `len` tokens.
+    pub fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.choices.truncate(len);
+    }
+}
+
+/// Kinds of guesses that a proposer tells apart.
 pub const CLASSES: usize = 8;
 
 /// Guesses what follows.
