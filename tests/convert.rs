@@ -34,6 +34,9 @@ impl World {
         };
         fs::create_dir(world.path("dir")).unwrap();
         model.write_directory(&world.path("dir"));
+        let named = world.path("dir").join(formats::hf::TEMPLATES_NAME);
+        fs::create_dir(&named).unwrap();
+        fs::write(named.join("tool_use.jinja"), "{{ tools | tojson }}").unwrap();
         let template = |file: formats::write::GgufWriter| {
             file.string("tokenizer.chat_template", "{{ messages[0].content }}")
         };
@@ -306,8 +309,8 @@ fn same_beside(a: &Path, b: &Path) {
             );
         }
     }
-    let template = |files: &ModelFiles| Texts::template_source(files).unwrap();
-    assert_eq!(template(&a_files), template(&b_files));
+    let templates = |files: &ModelFiles| Texts::template_sources(files).unwrap();
+    assert_eq!(templates(&a_files), templates(&b_files));
 }
 
 #[test]
