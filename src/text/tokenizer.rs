@@ -127,6 +127,22 @@ impl Tokenizer {
         })
     }
 
+    /// Forgets the tokens with ids from `count` on, which a model has no rows for, so that no text has them any
+    /// more. Changes nothing and returns false where one of them is more than a name: it could be met in plain
+    /// text, or begins or ends all texts.
+    pub fn truncate(&mut self, count: usize) -> bool {
+        let is_beyond = |id: &u32| *id as usize >= count;
+        let mut beyond = (0..).take(self.vocab_size()).filter(is_beyond);
+        let named = self.prefix.iter().chain(&self.bos).chain(&self.eos);
+        let mut named = named.chain(&self.unknown);
+        if named.any(is_beyond) || !beyond.all(|id| self.guarded.contains(id)) {
+            return false;
+        }
+        self.table.truncate(count);
+        self.guarded.stop_finding(count);
+        true
+    }
+
     /// Number of token ids; the model's output may be wider than that.
     pub fn vocab_size(&self) -> usize {
         self.table.len()
@@ -149,10 +165,11 @@ impl Tokenizer {
 
     /// The id of the token whose string in the vocabulary is `token`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
-        match &self.inner {
+        let id = match &self.inner {
             Inner::Library(inner) => inner.token_to_id(token),
             Inner::Pieces(pieces) => pieces.ids.get(token).copied(),
-        }
+        };
+        id.filter(|&id| (id as usize) < self.vocab_size())
     }
 
     /// Whether `id` is a control token: one that stands for no text. False beyond the vocabulary.
