@@ -1,7 +1,7 @@
 //! What templates may do with strings as Python does: methods, and `%` as an operator.
 //!
-//! The engine charges fuel for what its own filters make. These here can make texts that are far longer
-//! than what they are given, so they are paid for before they run.
+//! The engine charges fuel for what filters and methods make, for most of them when it is made. Those here
+//! can make texts that are far longer than what they are given, so they are paid for before they run.
 
 use minijinja::value::Rest;
 use minijinja::{Environment, Error as JinjaError, State, Value};
@@ -10,8 +10,9 @@ use minijinja_contrib::pycompat;
 use super::template_functions::printed_bytes;
 use super::template_percent::FILTER;
 
-/// The engine's own filter under another name: `format` is paid for first.
+/// The engine's own filters under other names: `format` and `join` are paid for first.
 const ENGINE_FORMAT: &str = "__engine_format";
+const ENGINE_JOIN: &str = "__engine_join";
 /// Bytes that a unit of fuel pays for, as in the engine.
 const BYTES_PER_FUEL: u64 = 64;
 
@@ -20,6 +21,8 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     environment.add_filter(ENGINE_FORMAT, minijinja::filters::format);
     environment.add_filter("format", format);
+    environment.add_filter(ENGINE_JOIN, minijinja::filters::join);
+    environment.add_filter("join", join);
     environment.add_filter(FILTER, percent);
 }
 
@@ -45,6 +48,14 @@ fn format(state: &mut State, text: &Value, args: Rest<Value>) -> Result<Value, J
         .chain(args.iter().cloned())
         .collect();
     state.apply_filter(ENGINE_FORMAT, &args)
+}
+
+fn join(state: &mut State, values: &Value, args: Rest<Value>) -> Result<Value, JinjaError> {
+    pay(state, printed_bytes(values)?)?;
+    let args: Vec<Value> = std::iter::once(values.clone())
+        .chain(args.iter().cloned())
+        .collect();
+    state.apply_filter(ENGINE_JOIN, &args)
 }
 
 /// `text % operand`: a tuple is a list of arguments.
