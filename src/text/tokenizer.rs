@@ -17,6 +17,7 @@ use tokenizers::{Model, ModelWrapper, OffsetType, PreTokenizer, PreTokenizerWrap
 
 use super::chat_template::Rendered;
 use super::control::{ControlToken, ControlTokens};
+use super::hf_json::without_first;
 use super::pieces::Pieces;
 use super::token_table::TokenTable;
 use super::vocab::Vocab;
@@ -369,34 +370,4 @@ fn problem(e: impl std::fmt::Display) -> Error {
     Error::Tokenizer {
         problem: e.to_string(),
     }
-}
-
-/// `pre` with every space that is put in front of the first word alone taken away; `None` when there
-/// is none.
-fn without_first(pre: &PreTokenizerWrapper) -> serde_json::Result<Option<PreTokenizerWrapper>> {
-    fn replace(value: &mut serde_json::Value) -> bool {
-        match value {
-            serde_json::Value::Object(map) => {
-                let mut changed = false;
-                for (key, value) in map {
-                    if key == "prepend_scheme" && value == "first" {
-                        *value = "never".into();
-                        changed = true;
-                    } else {
-                        changed |= replace(value);
-                    }
-                }
-                changed
-            }
-            serde_json::Value::Array(items) => items
-                .iter_mut()
-                .fold(false, |changed, item| replace(item) | changed),
-            _ => false,
-        }
-    }
-    let mut value = serde_json::to_value(pre)?;
-    if !replace(&mut value) {
-        return Ok(None);
-    }
-    serde_json::from_value(value).map(Some)
 }
