@@ -71,15 +71,13 @@ fn convert(from: &Path, to: &Path, target: Target, shard: u64) -> Result<Vec<Ten
     Ok(reports)
 }
 
-/// Bytes of a file, or of all files in a folder.
+/// Bytes of a file, or of all files in a folder and the folders in it.
 fn size(path: &Path) -> u64 {
     if path.is_file() {
         return path.metadata().unwrap().len();
     }
     let entries = fs::read_dir(path).unwrap();
-    entries
-        .map(|entry| entry.unwrap().metadata().unwrap().len())
-        .sum()
+    entries.map(|entry| size(&entry.unwrap().path())).sum()
 }
 
 fn open(path: &Path) -> (ModelFiles, Config) {
