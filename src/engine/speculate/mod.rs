@@ -7,8 +7,17 @@
 //! Only where a proposer tells what it chose among ([`Proposal::choices`]) is the draw another one, of the
 //! same distribution: see [`sample`](crate::kernels::sample).
 //!
-//! Who proposes is a [`Proposer`]; how much of it is verified is decided in [`gain`], by what was accepted so
-//! far and what steps took.
+//! Who proposes is a [`Proposer`]; how much of it is verified is decided by the [`Speculator`], from what was
+//! accepted so far and what steps took.
+
+pub mod ngram;
+pub mod options;
+pub mod recent;
+mod speculator;
+pub mod suffix;
+
+pub use options::{Speculate, SpeculateOptions};
+pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
 use crate::error::Result;
