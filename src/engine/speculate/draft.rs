@@ -118,18 +118,17 @@ impl DraftModel {
         Ok(())
     }
 
-    /// Tokens that can be proposed for `text`: what is computed of it and of them fits the context, and the
-    /// draft knows all of its tokens.
-    fn most(&self, text: &Text) -> usize {
-        let decoder = self.decoder();
-        let known = decoder.config().vocab_size;
-        if text.tokens.iter().any(|&token| token as usize >= known) {
-            return 0;
-        }
-        // the last one that is proposed is not computed
-        let longest = decoder.max_model_len().min(self.held.longest());
-        let room = (longest + 1).saturating_sub(text.tokens.len());
-        room.min(text.most).min(MOST_DRAFTED)
+    /// Tokens that can be proposed for a text of so many tokens: what is computed of it and of them fits the
+    /// context and the pages.
+    fn room(&self, len: usize) -> usize {
+        let longest = self.decoder().max_model_len().min(self.held.longest());
+        (longest + 1).saturating_sub(len) // the last one that is proposed is not computed
+    }
+
+    /// Whether the draft knows all of its tokens.
+    fn knows(&self, text: &[u32]) -> bool {
+        let known = self.decoder().config().vocab_size;
+        text.iter().all(|&token| (token as usize) < known)
     }
 
     /// What is to be done for each text that something comes of, with pages for it.
@@ -138,9 +137,13 @@ impl DraftModel {
         let mut left = PIECE;
         let mut works = Vec::with_capacity(texts.len());
         for (at, text) in texts.iter().enumerate() {
-            let (id, len, most) = (text.id, text.tokens.len(), self.most(text));
-            if most == 0 || len == 0 {
-                self.held.release(id);
+            let (id, len) = (text.id, text.tokens.len());
+            let room = self.room(len);
+            let most = room.min(text.most).min(MOST_DRAFTED);
+            if room == 0 {
+                self.held.release(id); // it only becomes longer
+            }
+            if most == 0 || len == 0 || !self.knows(text.tokens) {
                 continue;
             }
             let Some(computed) = self.held.resume(id, text.tokens) else {

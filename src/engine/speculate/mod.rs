@@ -10,12 +10,14 @@
 //! Who proposes is a [`Proposer`]; how much of it is verified is decided by the [`Speculator`], from what was
 //! accepted so far and what steps took.
 
+pub mod draft;
 pub mod ngram;
 pub mod options;
 pub mod recent;
 mod speculator;
 pub mod suffix;
 
+pub use draft::DraftModel;
 pub use options::{Speculate, SpeculateOptions};
 pub use speculator::{Speculator, Totals};
 
