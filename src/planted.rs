@@ -30,6 +30,12 @@ pub(crate) enum Fault {
     DropWakeUp,
     /// A page is given back while one more token sees it.
     FreeEarly,
+    /// One more of the proposed tokens is accepted than the model agrees with.
+    AcceptMore,
+    /// What the model drew in place of a proposed token is not its next one: the proposed one is.
+    KeepRejected,
+    /// Keys and values of rejected tokens count as computed.
+    ForgetRollback,
 }
 
 #[cfg(test)]

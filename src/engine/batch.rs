@@ -1,6 +1,6 @@
 //! From a plan to the words a step uploads.
 
-use super::request::Sampling;
+use super::request::{Request, Sampling};
 use super::scheduler::{Scheduler, StepPlan};
 use crate::kv::pages::PageCopy;
 use crate::model::step::{HeadRows, Span};
@@ -40,28 +40,44 @@ impl<'a> Batch<'a> {
             rows: Vec::new(),
             expected_seconds: None,
         };
+        let mut verified = plan.verified.iter();
         for chunk in &plan.chunks {
             let sequence = scheduler.sequence(chunk.id);
+            let verified = (chunk.drafted > 0).then(|| verified.next().expect("one for each"));
+            // known tokens, or what was put together of them and of proposed ones
+            let (text, end) = match verified {
+                None => (&sequence.tokens[..], chunk.start + chunk.len),
+                Some(verified) => (&verified.text[..], verified.text.len()),
+            };
             batch.spans.push(Span {
-                tokens: &sequence.tokens[chunk.start..chunk.start + chunk.len],
+                tokens: &text[end - chunk.len..end],
                 first_position: chunk.start,
                 pages: &sequence.pages,
-                head_rows: match chunk.draws {
-                    0 => HeadRows::None,
-                    draws => HeadRows::Last(draws),
+                head_rows: match (chunk.draws, chunk.drafted) {
+                    (0, _) => HeadRows::None,
+                    (draws, 0) => HeadRows::Last(draws),
+                    (draws, _) => HeadRows::Tail(draws),
                 },
             });
-            let sampling = &sequence.request.sampling;
-            let oldest = sequence.tokens.len().saturating_sub(sampling.repeat_last_n);
-            batch
-                .rows
-                .extend(sequence.seeds().take(chunk.draws).map(|seed| Row {
+            let Request {
+                sampling, logprobs, ..
+            } = &sequence.request;
+            let seeds = sequence.seeds().take(chunk.draws - chunk.drafted);
+            let row = |seed, ahead: usize| {
+                let seen = &text[..text.len() - chunk.drafted + ahead];
+                Row {
                     sampling,
                     seed,
-                    window: &sequence.tokens[oldest..],
-                    position: sequence.tokens.len(),
-                    logprobs: sequence.request.logprobs,
-                }));
+                    window: &seen[seen.len().saturating_sub(sampling.repeat_last_n)..],
+                    position: sequence.tokens.len() + ahead,
+                    logprobs: *logprobs,
+                }
+            };
+            batch.rows.extend(seeds.map(|seed| row(seed, 0)));
+            let seed = sampling.seed;
+            batch
+                .rows
+                .extend((1..=chunk.drafted).map(|ahead| row(seed, ahead)));
         }
         batch
     }

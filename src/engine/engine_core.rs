@@ -55,6 +55,7 @@ impl EngineCore {
             max_batched_tokens: decoder.max_batched_tokens(),
             max_model_len: decoder.max_model_len(),
             max_running: decoder.max_running(),
+            max_rows: decoder.max_head_rows(),
             max_waiting: options.max_waiting,
         };
         // pages live and die with the engine, and so with one model and one adapter: tokens and tenants

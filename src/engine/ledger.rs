@@ -288,6 +288,7 @@ mod tests {
         let limits = Limits {
             max_batched_tokens: 16,
             max_running: 4,
+            max_rows: 4,
             max_model_len: 100,
             max_waiting: 4,
         };

@@ -130,6 +130,7 @@ mod tests {
         let limits = Limits {
             max_batched_tokens: 512,
             max_running: 4,
+            max_rows: 4,
             max_model_len: 8192,
             max_waiting: 4,
         };

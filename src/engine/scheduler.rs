@@ -5,9 +5,11 @@
 //! the token budget goes, and samples where it gets there. What a step computes is decided in
 //! [`plan`](super::plan); here requests come and are committed, and in [`ends`](super::ends) they go.
 
+use super::plan::Drafts;
 pub use super::plan::{Chunk, StepPlan};
 use super::request::{Event, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
+use super::speculate::{MOST_DRAFTED, Proposal};
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
 use crate::kv::{Pages, pages_for};
@@ -23,8 +25,11 @@ pub const MAX_LOSSES: usize = 2;
 pub struct Limits {
     /// Tokens a step may compute, at least `max_running`.
     pub max_batched_tokens: usize,
-    /// Sequences that may run at a time: rows of logits that a step can have.
+    /// Sequences that may run at a time, each with a row of logits.
     pub max_running: usize,
+    /// Rows of logits that a step can have, at least `max_running`: those that no sequence needs verify
+    /// proposed tokens.
+    pub max_rows: usize,
     /// The longest sequence, prompt and answer.
     pub max_model_len: usize,
     /// Requests that may wait.
@@ -40,6 +45,20 @@ pub struct Sampled {
     pub top_logprobs: Vec<TokenLogprob>,
 }
 
+impl Sampled {
+    fn event(self, id: RequestId) -> Event {
+        let Sampled {
+            token,
+            top_logprobs,
+        } = self;
+        Event::Token {
+            id,
+            token,
+            top_logprobs,
+        }
+    }
+}
+
 /// All requests, and the pages they own.
 pub struct Scheduler {
     pub(super) limits: Limits,
@@ -53,6 +72,8 @@ pub struct Scheduler {
     pub(super) waiting: BTreeMap<Rank, RequestId>,
     pub(super) running: BTreeMap<Rank, RequestId>,
     pub(super) next_id: u64,
+    /// What may follow the known tokens of those who decode, for the next step.
+    pub(super) drafts: Drafts,
 }
 
 impl Scheduler {
@@ -65,11 +86,16 @@ impl Scheduler {
         let Limits {
             max_batched_tokens,
             max_running,
+            max_rows,
             ..
         } = limits;
         assert!(
             (1..=max_batched_tokens).contains(&max_running),
             "{max_running} sequences, {max_batched_tokens} tokens a step"
+        );
+        assert!(
+            max_rows >= max_running,
+            "{max_rows} rows of logits, {max_running} sequences"
         );
         let chunk = pages.chunk();
         assert!(
@@ -85,6 +111,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             next_id: 1,
+            drafts: BTreeMap::new(),
         }
     }
 
@@ -160,6 +187,23 @@ impl Scheduler {
         PrefixKey::root(&self.model, salt)
     }
 
+    /// Proposes what follows the known tokens of `id`, to be verified in the next step as far as there is room
+    /// beside what everybody needs.
+    pub fn draft(&mut self, id: RequestId, proposal: Proposal) {
+        self.drafts.insert(id, proposal);
+    }
+
+    /// Tokens that may be proposed for `sequence` in the next step: none but where it decodes alone, and as
+    /// many as it can take before it is over, less the one that it draws itself.
+    pub fn draftable(&self, sequence: &Sequence) -> usize {
+        if sequence.gap() != 1 || sequence.width() != 1 || sequence.is_suspect() {
+            return 0;
+        }
+        let left = sequence.request.max_tokens - sequence.num_generated();
+        let room = self.servable_len() - sequence.tokens.len();
+        left.min(room).saturating_sub(1).min(MOST_DRAFTED)
+    }
+
     /// Whether every request is over.
     pub fn is_idle(&self) -> bool {
         self.sequences.is_empty()
@@ -201,6 +245,7 @@ impl Scheduler {
     pub fn commit_step(&mut self, plan: &StepPlan, sampled: Vec<Option<Sampled>>) -> Vec<Event> {
         let mut events = Vec::with_capacity(sampled.len());
         let mut sampled = sampled.into_iter();
+        let mut verified = plan.verified.iter();
         for chunk in &plan.chunks {
             let sequence = self
                 .sequences
@@ -210,7 +255,16 @@ impl Scheduler {
                 sequence.num_computed, chunk.start,
                 "a step is committed once, in order"
             );
-            sequence.num_computed += chunk.len;
+            let drawn: Vec<_> = sampled.by_ref().take(chunk.draws).collect();
+            assert_eq!(drawn.len(), chunk.draws, "a token for everyone who draws");
+            let mut drawn = drawn.into_iter();
+            let proposal =
+                (chunk.drafted > 0).then(|| &verified.next().expect("one for each").proposal);
+            let accepted = proposal.map_or(0, |p| sequence.accept(p, drawn.as_slice()));
+            let rejected = chunk.drafted - accepted;
+            let rejected = rejected * usize::from(!planted(Fault::ForgetRollback));
+            sequence.counts.passes += usize::from(chunk.draws > 0);
+            sequence.num_computed += chunk.len - rejected;
             if sequence.num_computed >= sequence.lost_at {
                 sequence.lost_at = 0; // it was not to blame, nor is it when it is preempted
             }
@@ -219,18 +273,32 @@ impl Scheduler {
             self.pages
                 .publish(&mut sequence.chain, tokens, computed, tables);
             self.pages.pass(tables, computed);
-            let mut draw = || sampled.next().expect("a token for everyone who draws");
+            if let Some(proposal) = proposal {
+                self.pages.shrink(tables, computed + 1);
+                let id = chunk.id;
+                events.extend(
+                    drawn
+                        .by_ref()
+                        .take(accepted)
+                        .flatten()
+                        .map(|drawn| drawn.event(id)),
+                );
+                let mut next = drawn.next().expect("a row after the last");
+                if planted(Fault::KeepRejected) && rejected > 0 {
+                    let proposed = proposal.tokens[accepted];
+                    next.as_mut().expect("numbers").token = proposed;
+                }
+                self.append(id, next, &mut events);
+                continue;
+            }
             match chunk.draws {
                 0 => {}
-                1 => self.append(chunk.id, draw(), &mut events),
+                1 => self.append(chunk.id, drawn.next().expect("one"), &mut events),
                 _ => {
-                    for id in self.begin_siblings(chunk.id) {
-                        self.append(id, draw(), &mut events);
+                    for (id, drawn) in self.begin_siblings(chunk.id).into_iter().zip(drawn) {
+                        self.append(id, drawn, &mut events);
                     }
                 }
-            }
-            if planted(Fault::ForgetSibling) && chunk.draws > 1 {
-                sampled.next();
             }
         }
         assert!(sampled.next().is_none(), "no token is drawn for nobody");
@@ -275,11 +343,7 @@ impl Scheduler {
         let servable_len = self.servable_len();
         let sequence = self.sequences.get_mut(&id).expect("it draws");
         sequence.tokens.push(drawn.token);
-        events.push(Event::Token {
-            id,
-            token: drawn.token,
-            top_logprobs: drawn.top_logprobs,
-        });
+        events.push(drawn.event(id));
         if let Some(reason) = sequence.over(servable_len) {
             events.extend(self.leave(id, reason));
         }

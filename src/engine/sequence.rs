@@ -1,9 +1,11 @@
 //! A request on its way through the scheduler.
 
 use super::request::{FinishReason, Request, RequestId};
-use super::scheduler::MAX_LOSSES;
+use super::scheduler::{MAX_LOSSES, Sampled};
+use super::speculate::Proposal;
 use crate::kv::Tables;
 use crate::kv::prefix::Chain;
+use crate::planted::{Fault, planted};
 use std::cmp::Reverse;
 
 /// Who goes first: the higher priority, then who came first.
@@ -18,6 +20,12 @@ pub struct Counts {
     pub preemptions: usize,
     /// How often the device was lost in a step that computed some of it.
     pub losses: usize,
+    /// Tokens that were proposed for it and verified.
+    pub proposed: usize,
+    /// How many of them were right.
+    pub accepted: usize,
+    /// Steps that drew for it: without proposals one for each token.
+    pub passes: usize,
 }
 
 /// A request on its way.
@@ -80,6 +88,25 @@ impl Sequence {
     /// step that computes it computes anybody else, so that nobody else pays for it.
     pub fn is_suspect(&self) -> bool {
         self.counts.losses >= MAX_LOSSES && self.num_computed < self.lost_at
+    }
+
+    /// Takes the proposed tokens that the model drew as well, up to the first that it did not or that ends
+    /// the answer; returns how many. The one drawn after them is not taken.
+    pub(super) fn accept(&mut self, proposal: &Proposal, drawn: &[Option<Sampled>]) -> usize {
+        let ends = &self.request.end_tokens;
+        let agreed = |(proposed, drawn): &(&u32, &Option<Sampled>)| {
+            let equal = drawn
+                .as_ref()
+                .is_some_and(|drawn| drawn.token == **proposed);
+            equal && !ends.contains(proposed)
+        };
+        let pairs = proposal.tokens.iter().zip(drawn);
+        let accepted = pairs.take_while(agreed).count() + usize::from(planted(Fault::AcceptMore));
+        let accepted = accepted.min(proposal.tokens.len());
+        self.tokens.extend(&proposal.tokens[..accepted]);
+        self.counts.proposed += proposal.tokens.len();
+        self.counts.accepted += accepted;
+        accepted
     }
 
     /// Why it is over after its last token, if it is.

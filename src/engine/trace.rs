@@ -88,7 +88,7 @@ impl StepRecord {
                 "prefill"
             };
             let args = json!({ "step": self.index, "start": chunk.start, "tokens": chunk.len,
-                               "draws": chunk.draws });
+                               "draws": chunk.draws, "drafted": chunk.drafted });
             events.push(span(name, CATEGORY, chunk.id.0, time, args));
         }
         for id in &self.preempted {
@@ -103,10 +103,10 @@ impl StepRecord {
     }
 }
 
-/// The last token, and another drawn after it. The last token of a prompt whose others were in the
+/// The last token and what is proposed after it, and another drawn after each. The last token of a prompt whose others were in the
 /// cache looks the same.
 fn is_decode(chunk: &Chunk) -> bool {
-    chunk.len == 1 && chunk.start > 0 && chunk.draws == 1
+    chunk.len == 1 + chunk.drafted && chunk.start > 0 && chunk.draws == chunk.len
 }
 
 fn micros(time: Duration) -> f64 {
@@ -159,6 +159,7 @@ mod tests {
             start,
             len,
             draws,
+            drafted: 0,
         };
         StepRecord {
             index,

@@ -51,6 +51,11 @@ pub struct Entry {
     pub bias: f32,
 }
 
+/// Words of a row with so many entries.
+pub fn words(entries: usize) -> usize {
+    ROW_WORDS + entries * ENTRY_WORDS
+}
+
 /// `rows` as words of a step that start at word `rows_at` of it.
 pub fn encode(rows: &[Row], rows_at: usize) -> Vec<u32> {
     let mut words = Vec::new();

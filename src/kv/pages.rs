@@ -251,6 +251,23 @@ impl Pages {
         }
     }
 
+    /// Tokens that there are entries for in all of `tables`.
+    pub fn room(&self, tables: &[Vec<PageId>]) -> usize {
+        let entries = tables.iter().map(Vec::len).min();
+        entries.unwrap_or(0) * PAGE_SIZE
+    }
+
+    /// Pages for nothing but tokens from `end` on are given back.
+    pub fn shrink(&mut self, tables: &mut Tables, end: usize) {
+        for (group, table) in self.groups.iter_mut().zip(tables) {
+            let kept = pages_for(end).min(table.len());
+            table
+                .drain(kept..)
+                .rev()
+                .for_each(|page| group.pool.release(page));
+        }
+    }
+
     /// One more owner for each.
     pub fn share(&mut self, tables: &[Vec<PageId>]) {
         for (group, table) in self.groups.iter_mut().zip(tables) {

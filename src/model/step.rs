@@ -9,6 +9,9 @@ use crate::kv::{PAGE_SIZE, PageId, pages_for};
 /// Items of few tokens that get a dispatch of their own beside wider ones, at least.
 const LEAST_NARROW: usize = 2;
 
+/// Words for the rows that verify proposed tokens, beside those that every sequence has.
+pub const DRAFT_WORDS: usize = 64 * 1024;
+
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
@@ -30,6 +33,8 @@ pub enum HeadRows {
     None,
     /// The last one, in so many rows: each is drawn from on its own.
     Last(usize),
+    /// The last so many, a row each.
+    Tail(usize),
     /// All of them.
     All,
 }
@@ -122,6 +127,9 @@ impl Step {
                 HeadRows::None => {}
                 HeadRows::Last(count) => {
                     words.extend(std::iter::repeat_n(rows.end as u32 - 1, count));
+                }
+                HeadRows::Tail(count) => {
+                    words.extend(rows.clone().rev().take(count).rev().map(|row| row as u32))
                 }
                 HeadRows::All => words.extend(rows.clone().map(|row| row as u32)),
             }

@@ -78,6 +78,7 @@ fn less_than_4_percent_of_the_room_taken_is_unused_at_256_tokens() {
     let limits = Limits {
         max_batched_tokens: 1 << 20,
         max_running: COUNT,
+        max_rows: COUNT,
         max_model_len: 4096,
         max_waiting: COUNT,
     };

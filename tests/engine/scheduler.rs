@@ -13,6 +13,7 @@ fn scheduler() -> Scheduler {
     let limits = Limits {
         max_batched_tokens: BUDGET,
         max_running: 1,
+        max_rows: 1,
         max_model_len: 100,
         max_waiting: 3,
     };
@@ -72,6 +73,7 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 start: computed,
                 len,
                 draws: usize::from(samples),
+                drafted: 0,
             };
             assert_eq!(chunk, expected, "prompt of {prompt_len}");
             assert_eq!(
@@ -94,7 +96,8 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 id,
                 start: computed,
                 len: 1,
-                draws: 1
+                draws: 1,
+                drafted: 0,
             }
         );
         assert_eq!(events, [token(id, 8)]);

@@ -43,6 +43,7 @@ impl<'a> Serving<'a> {
             // a token for everybody at least
             max_batched_tokens: company.budget.max(company.max_running),
             max_running: company.max_running,
+            max_rows: company.max_running,
             max_model_len: decoder.max_model_len(),
             max_waiting: 256,
         };

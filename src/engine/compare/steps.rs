@@ -190,7 +190,7 @@ impl Company {
             });
             let count = match head_rows {
                 HeadRows::None => 0,
-                HeadRows::Last(count) => count,
+                HeadRows::Last(count) | HeadRows::Tail(count) => count,
                 HeadRows::All => tokens,
             };
             for _ in 0..count {

@@ -33,6 +33,7 @@ impl Paged {
         let limits = Limits {
             max_batched_tokens: setup.max_batched_tokens,
             max_running: setup.max_running,
+            max_rows: setup.max_running,
             max_model_len: setup.max_model_len,
             max_waiting: WAITING,
         };

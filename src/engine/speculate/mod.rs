@@ -54,6 +54,14 @@ pub struct Proposal {
     pub class: usize,
 }
 
+impl Proposal {
+    /// No more than the first `len` tokens.
+    pub fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.choices.truncate(len);
+    }
+}
+
 /// Kinds of guesses that are told apart.
 pub const CLASSES: usize = 8;
 

@@ -39,6 +39,8 @@ struct World {
     /// Who computed no numbers, and who lost the device too often.
     failures: (usize, usize),
     cached: usize,
+    /// Tokens that were proposed and verified, and those that were right.
+    proposed: (usize, usize),
     /// Pages that were given back behind a window.
     passed: usize,
 }
@@ -54,6 +56,7 @@ impl World {
         let limits = Limits {
             max_batched_tokens: max_running + random.below(48),
             max_running,
+            max_rows: max_running + random.below(20),
             max_model_len: random.range(20, longest),
             max_waiting: random.range(1, 12),
         };
@@ -85,6 +88,7 @@ impl World {
             preemptions: 0,
             failures: (0, 0),
             cached: 0,
+            proposed: (0, 0),
             passed: 0,
         }
     }
@@ -204,6 +208,7 @@ impl World {
 
     /// One step, in which the device computes all, fails, or is lost.
     fn step(&mut self, prompt_tokens: usize, fails: bool, is_lost: bool) {
+        self.propose();
         let before: Vec<Rank> = self.scheduler.running.keys().copied().collect();
         let first_waiting = self.scheduler.waiting.keys().next().copied();
         let plan = self.scheduler.plan_step(prompt_tokens);
@@ -223,7 +228,7 @@ impl World {
         );
         let draws: usize = plan.chunks.iter().map(|chunk| chunk.draws).sum();
         assert!(
-            draws <= self.scheduler.limits().max_running,
+            draws <= self.scheduler.limits().max_rows,
             "{draws} rows of logits"
         );
         let curse = |chunk: &Chunk| {
@@ -251,11 +256,47 @@ impl World {
             assert!(self.scheduler.is_idle());
         } else {
             let events = self.scheduler.commit_step(&plan, sampled);
+            let drafted: usize = plan.chunks.iter().map(|chunk| chunk.drafted).sum();
+            let drawn = plan.chunks.iter().filter(|chunk| chunk.draws > 0).count();
+            let tokens = events
+                .iter()
+                .filter(|event| matches!(event, Event::Token { .. }));
+            self.proposed.0 += drafted;
+            if drafted > 0 {
+                self.proposed.1 += tokens.count().saturating_sub(drawn);
+            }
             events.into_iter().for_each(|event| self.hear(event));
         }
         self.scheduler.check();
         self.thrifty();
         self.poison();
+    }
+
+    /// Something that may follow, right up to somewhere, or nonsense; also for those it is of no use for.
+    fn propose(&mut self) {
+        let ids: Vec<RequestId> = self.scheduler.sequences.keys().copied().collect();
+        for id in ids {
+            if self.random.once_in(2) {
+                continue;
+            }
+            let asked = &self.asked[&id];
+            let right = asked.answer[asked.got.len()..].iter().copied();
+            let mut tokens: Vec<u32> = right.take(self.random.range(1, MOST_DRAFTED)).collect();
+            let (wrong, most) = (self.random.range(1, 8), self.random.below(3));
+            tokens.extend((0..most).map(|_| 0));
+            for token in &mut tokens {
+                if self.random.once_in(wrong) {
+                    *token = self.random.below(self.vocab as usize) as u32;
+                }
+            }
+            self.scheduler.draft(
+                id,
+                Proposal {
+                    tokens,
+                    ..Proposal::default()
+                },
+            );
+        }
     }
 
     /// Who came first is served first, and whoever is oldest keeps what it has.
@@ -307,14 +348,19 @@ impl World {
         }
         let mut sampled = Vec::new();
         let mut writes: Vec<(usize, usize, u64)> = Vec::new();
+        let mut verified = plan.verified.iter();
         for chunk in &plan.chunks {
             let s = self.scheduler.sequence(chunk.id);
             let mut hash = begin(&s.request.cache_salt);
             let mut hashes = Vec::new();
-            for &token in &s.tokens[..chunk.start + chunk.len] {
+            let (known, drafted) = (chunk.start + chunk.len - chunk.drafted, chunk.drafted);
+            let proposed = (drafted > 0).then(|| &verified.next().expect("one").proposal.tokens);
+            let proposed = proposed.into_iter().flatten();
+            for &token in s.tokens[..known].iter().chain(proposed) {
                 hash = extended(hash, token);
                 hashes.push(hash);
             }
+            assert_eq!(hashes.len(), chunk.start + chunk.len);
             let pages = &self.scheduler.pages;
             for (group, (pool, window)) in pages.pools().zip(pages.windows()).enumerate() {
                 let table = &s.pages[group];
@@ -333,10 +379,16 @@ impl World {
                     }
                 }
             }
-            sampled.extend(s.seeds().take(chunk.draws).map(|seed| Sampled {
+            let drawn = |hash, seed| Sampled {
                 token: drawn(hash, seed, self.vocab),
                 top_logprobs: Vec::new(),
-            }));
+            };
+            if drafted > 0 {
+                let seed = s.request.sampling.seed;
+                sampled.extend(hashes[known - 1..].iter().map(|&hash| drawn(hash, seed)));
+            } else {
+                sampled.extend(s.seeds().take(chunk.draws).map(|seed| drawn(hash, seed)));
+            }
         }
         let done = if fails {
             self.random.below(writes.len() + 1)
@@ -454,7 +506,7 @@ fn seeds(usual: u64) -> u64 {
 #[test]
 fn every_answer_is_that_of_the_request_alone() {
     let (mut requests, mut preemptions, mut cached, mut failures) = (0, 0, 0, (0, 0));
-    let mut passed = 0;
+    let (mut passed, mut proposed) = (0, (0, 0));
     for seed in 0..seeds(10_000) {
         let world = std::panic::catch_unwind(|| World::new(seed).run());
         let world = world.unwrap_or_else(|_| panic!("seed {seed}"));
@@ -462,15 +514,19 @@ fn every_answer_is_that_of_the_request_alone() {
         preemptions += world.preemptions;
         cached += world.cached;
         passed += world.passed;
+        proposed.0 += world.proposed.0;
+        proposed.1 += world.proposed.1;
         failures.0 += world.failures.0;
         failures.1 += world.failures.1;
     }
     println!(
         "{requests} requests, {preemptions} preemptions, {cached} pages cached at the ends, \
-         {passed} behind windows, {} without numbers, {} that lost the device too often",
-        failures.0, failures.1
+         {passed} behind windows, {} of {} proposed tokens accepted, {} without numbers, {} that lost the device too often",
+        proposed.1, proposed.0, failures.0, failures.1
     );
-    let tried = preemptions > 0 && cached > 0 && passed > 0 && failures.0 > 0 && failures.1 > 0;
+    let proposed = proposed.1 > 0 && proposed.0 > proposed.1;
+    let tried =
+        proposed && preemptions > 0 && cached > 0 && passed > 0 && failures.0 > 0 && failures.1 > 0;
     assert!(tried, "the seeds try nothing");
 }
 
@@ -490,6 +546,9 @@ fn planted_faults_are_noticed() {
         Fault::KeepKey,
         Fault::DropWakeUp,
         Fault::FreeEarly,
+        Fault::AcceptMore,
+        Fault::KeepRejected,
+        Fault::ForgetRollback,
     ];
     for fault in faults {
         let noticed = (0..1000u64).find(|&seed| {

@@ -9,6 +9,7 @@ fn small() -> Scheduler {
     let limits = Limits {
         max_batched_tokens: 200,
         max_running: 4,
+        max_rows: 4,
         max_model_len: 128,
         max_waiting: 9,
     };
