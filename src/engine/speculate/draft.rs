@@ -88,9 +88,15 @@ impl DraftModel {
         self.runner.decoder()
     }
 
-    /// Bytes on the device beside the decoder's weights, cache and scratch.
-    pub fn other_bytes(&mut self) -> u64 {
-        self.runner.size_bytes()
+    /// Bytes on the device: weights, cache, scratch and the rest.
+    pub fn size_bytes(&mut self) -> u64 {
+        let decoder = self.runner.decoder();
+        let decoder = [
+            decoder.weights().size_bytes(),
+            decoder.kv().size_bytes(),
+            decoder.scratch_bytes(),
+        ];
+        decoder.iter().sum::<u64>() + self.runner.size_bytes()
     }
 
     /// Everything that was computed is given up, and computed anew where it is asked for.
