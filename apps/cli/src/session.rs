@@ -109,7 +109,7 @@ pub fn open(
                 };
                 let mut draft = load_draft(&draft, target, quiet)?;
                 memory.other_bytes += draft.size_bytes();
-                engine.set_draft(draft);
+                engine.set_draft(Box::new(draft));
             }
             let about = (
                 texts,

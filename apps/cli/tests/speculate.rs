@@ -63,7 +63,7 @@ fn a_draft_with_other_tokens_is_refused_by_name() {
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     }
     // and not looked at where nobody would ask it
-    let ended = answer(&world, &["--draft-model", "dir", "--speculate", "off", "-n", "2"]);
+    let ended = answer(&world, &["--draft-model", "dir", "--speculate", "off"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stderr.contains("--draft-model has no effect"), "{}", ended.stderr);
 }
