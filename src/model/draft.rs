@@ -81,9 +81,10 @@ fn beside(error: Error, taken: u64) -> Error {
             what: format!("to draft, beside a model that takes {taken} bytes, {what}"),
             needed_bytes,
             available_bytes,
-            advice: "a shorter --ctx-size, fewer sequences at a time or a larger --gpu-memory leaves \
+            advice:
+                "a shorter --ctx-size, fewer sequences at a time or a larger --gpu-memory leaves \
                      room for it; without --draft-model it is not needed"
-                .to_owned(),
+                    .to_owned(),
         },
         other => other,
     }

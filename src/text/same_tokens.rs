@@ -70,8 +70,13 @@ impl Told<'_> {
 
     /// Whether it is there for the number of rows alone.
     fn is_padding(&self, id: u32) -> bool {
-        let name = self.name.as_ref().map_or(self.bytes, |name| name.as_bytes());
-        ["PAD", "EMPTY_"].iter().any(|kind| name == format!("[{kind}{id}]").as_bytes())
+        let name = self
+            .name
+            .as_ref()
+            .map_or(self.bytes, |name| name.as_bytes());
+        ["PAD", "EMPTY_"]
+            .iter()
+            .any(|kind| name == format!("[{kind}{id}]").as_bytes())
     }
 
     /// For people.
@@ -143,13 +148,19 @@ mod tests {
             }
         };
         other(&["<s>", "</s>", "a", "B", "C"], "token 3 is \"");
-        other(&["<s>", "<e>", "a", "b", "c"], "token 1 is the control token \"<");
+        other(
+            &["<s>", "<e>", "a", "b", "c"],
+            "token 1 is the control token \"<",
+        );
         other(&["<s>", "</s>", "a", "b"], "token 4 is ");
         other(&["<s>", "</s>", "a", "b", "c", "d"], "token 5 is ");
         // padding goes by its own number
         other(&["<s>", "</s>", "a", "b", "c", "[PAD7]"], "token 5 is ");
         let error = compare(&target, &tokenizer(&["<s>", "</s>", "a"])).unwrap_err();
-        assert!(error.contains("token 3 is none of its 3 tokens, but \"b\" in large.gguf"), "{error}");
+        assert!(
+            error.contains("token 3 is none of its 3 tokens, but \"b\" in large.gguf"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -158,10 +169,16 @@ mod tests {
         let target = tokenizer(&tokens);
         let draft = between(&tokens, Some(0), Some(0));
         let error = compare(&target, &draft).unwrap_err();
-        assert!(error.contains("EOS token is token 0, but token 1 in"), "{error}");
+        assert!(
+            error.contains("EOS token is token 0, but token 1 in"),
+            "{error}"
+        );
         let draft = between(&tokens, None, Some(1));
         let error = compare(&target, &draft).unwrap_err();
-        assert!(error.contains("BOS token is none, but token 0 in"), "{error}");
+        assert!(
+            error.contains("BOS token is none, but token 0 in"),
+            "{error}"
+        );
         // text in one, a control token in the other
         let draft = between(&tokens, Some(0), Some(3));
         let error = compare(&target, &draft).unwrap_err();

@@ -262,7 +262,11 @@ fn long_texts_are_caught_up_in_pieces_and_those_beyond_the_context_left_alone() 
     assert_eq!(proposal.tokens.len(), 3, "the last is not computed");
     let longer = tokens(3, 801, 512);
     for _ in 0..5 {
-        assert!(draft.propose(&[text(3, &longer, 16)]).unwrap()[0].tokens.is_empty());
+        assert!(
+            draft.propose(&[text(3, &longer, 16)]).unwrap()[0]
+                .tokens
+                .is_empty()
+        );
         draft.check();
     }
     // nor what has tokens that the draft does not know

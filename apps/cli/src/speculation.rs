@@ -117,7 +117,10 @@ mod tests {
 
     fn of(line: &str) -> Result<Speculation, Failure> {
         let line = format!("nelumbo run m p {line}");
-        match Cli::try_parse_from(line.split_whitespace()).unwrap().command {
+        match Cli::try_parse_from(line.split_whitespace())
+            .unwrap()
+            .command
+        {
             Command::Run(args) => Speculation::new(&args.speculate),
             other => panic!("{other:?}"),
         }
@@ -147,7 +150,10 @@ mod tests {
         let failure = of("--speculate draft").unwrap_err();
         let told = failure.to_string();
         assert_eq!(failure.code(), 2);
-        assert!(told.contains("--draft-model") && told.contains("ngram"), "{told}");
+        assert!(
+            told.contains("--draft-model") && told.contains("ngram"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!
 //! It has a runner, pages and a prefix cache of its own, and computes by the steps that requests get. Nothing
 //! that goes wrong with pages is an error: who finds no room proposes nothing. Where the request draws, so does
-//! the draft, on the host, and tells what it chose among ([`choices`]).
+//! the draft, on the host, and tells what it chose among (`draft/choices.rs`).
 
 mod choices;
 mod held;

@@ -119,13 +119,38 @@ mod tests {
         );
         let two = [(10, 2.0 / 3.0), (11, 1.0 / 3.0)];
         let top_k = 2;
-        close(&with(Sampling { top_k, ..drawn_at(1.0) }), &two);
+        close(
+            &with(Sampling {
+                top_k,
+                ..drawn_at(1.0)
+            }),
+            &two,
+        );
         let top_p = 0.6; // the best two have six of seven
-        close(&with(Sampling { top_p, ..drawn_at(1.0) }), &two);
+        close(
+            &with(Sampling {
+                top_p,
+                ..drawn_at(1.0)
+            }),
+            &two,
+        );
         let min_p = 0.4;
-        close(&with(Sampling { min_p, ..drawn_at(1.0) }), &two);
+        close(
+            &with(Sampling {
+                min_p,
+                ..drawn_at(1.0)
+            }),
+            &two,
+        );
         let (top_p, min_p) = (0.0, 1.0);
-        close(&with(Sampling { top_p, min_p, ..drawn_at(1.0) }), &[(10, 1.0)]);
+        close(
+            &with(Sampling {
+                top_p,
+                min_p,
+                ..drawn_at(1.0)
+            }),
+            &[(10, 1.0)],
+        );
     }
 
     #[test]
@@ -135,7 +160,10 @@ mod tests {
         assert_eq!(choices(&top, &drawn_at(1.0), 10), None);
         let many: Vec<f32> = (0..100).map(|i| -(i as f32) * 0.01).collect();
         let many = super::tests::top(&many);
-        assert_eq!(choices(&many, &drawn_at(1.0), 1000).unwrap().len(), MOST_CHOICES);
+        assert_eq!(
+            choices(&many, &drawn_at(1.0), 1000).unwrap().len(),
+            MOST_CHOICES
+        );
     }
 
     #[test]

@@ -173,7 +173,9 @@ impl Held {
             assert_eq!(sees_gone.count(), 0, "{id:?} sees what is gone");
         }
         let owned = self.texts.values().flat_map(|own| &own.tables);
-        let owned = owned.flat_map(|table| crate::kv::pages::there(table)).count();
+        let owned = owned
+            .flat_map(|table| crate::kv::pages::there(table))
+            .count();
         let owners = self.pages.pools().map(|pool| {
             let pages = 0..pool.geometry().num_pages as u32;
             pages.map(|page| pool.owners(page) as usize).sum::<usize>()
@@ -311,7 +313,11 @@ mod tests {
         // two of them were right
         known.extend([100, 100, 5]);
         assert_eq!(held.resume(A, &known), Some(42));
-        assert_eq!(held.pages.num_used(), used, "43 tokens, as many pages as 40");
+        assert_eq!(
+            held.pages.num_used(),
+            used,
+            "43 tokens, as many pages as 40"
+        );
         held.check();
         assert!(compute(&mut held, A, &known));
         // asked again with nothing new, the last token is computed again
