@@ -6,9 +6,14 @@
 //   min-p         of those, p >= min_p * largest p
 //   draw          the largest (logit - largest) / temperature + Gumbel(seed, position, id); ties, and
 //                 equal logits at temperature 0, go to the lowest id
+// A row may have a list: a token that was drafted, and what it was drawn from. Then, but at temperature
+// 0, the draw is another one of the same distribution, which keeps that token as often as can be:
+// sample/drafted. A row without a list is not touched by it.
 //
-// Shapes   logits: [num_rows, vocab_size] f32 as bits; rows: the words of a step, 7 per row:
-//            temperature, top_k (0: all), top_p (1: all), min_p (0: all), seed (low, high), position
+// Shapes   logits: [num_rows, vocab_size] f32 as bits; rows: the words of a step, 9 per row:
+//            temperature, top_k (0: all), top_p (1: all), min_p (0: all), seed (low, high), position,
+//            first entry of its list (as word number), entries (0: no list; 32 at most);
+//            entry  id, probability      each id once, the drafted one first
 //          ids: [num_rows]
 // Exact    the k-th logit and the last of top_p are found by radix selection on integer keys: by
 //          counting, and by mass in fixed point. A token's mass is exp(..) of the largest's in units
@@ -19,9 +24,9 @@
 //          looked at from there on. Which tokens are listed changes nothing but the time.
 // Never    a NaN, unless there is nothing else: then id 0. Logits beyond 1e30 weigh as 1e30.
 // Dispatch one workgroup per row.
-// Parts    lib/order, lib/rng
+// Parts    lib/order, lib/rng, sample/drafted
 const SAMPLE_WG: u32 = 256u;
-const SAMPLE_ROW: u32 = 7u;
+const SAMPLE_ROW: u32 = 9u;
 const SAMPLE_UNIT: f32 = 1073741824.0; // 2^30: the largest token's mass
 const SAMPLE_LIST: u32 = 1024u;
 // A list holds the tokens not below the n-th of the lanes' largest: at least n, and for tokens in any
@@ -136,13 +141,8 @@ fn sample_fold(lane: u32) {
     workgroupBarrier();
 }
 
-// The mass of all tokens that are not below `lowest`.
-fn sample_total(tokens: SampleTokens, lowest: u32, scale: SampleScale, lane: u32) -> vec2<u32> {
-    var sum = vec2<u32>(0u);
-    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
-        let key = sample_token(tokens, i).x;
-        if (key >= lowest) { sum = sample_add64(sum, vec2<u32>(sample_mass(key, scale), 0u)); }
-    }
+// What all lanes' 64-bit sums come to.
+fn sample_joined(sum: vec2<u32>, lane: u32) -> vec2<u32> {
     atomicStore(&sample_low[lane], sum.x);
     atomicStore(&sample_high[lane], sum.y);
     sample_fold(lane);
@@ -153,6 +153,16 @@ fn sample_total(tokens: SampleTokens, lowest: u32, scale: SampleScale, lane: u32
     }
     let found = workgroupUniformLoad(&sample_found);
     return found.xy;
+}
+
+// The mass of all tokens that are not below `lowest`.
+fn sample_total(tokens: SampleTokens, lowest: u32, scale: SampleScale, lane: u32) -> vec2<u32> {
+    var sum = vec2<u32>(0u);
+    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+        let key = sample_token(tokens, i).x;
+        if (key >= lowest) { sum = sample_add64(sum, vec2<u32>(sample_mass(key, scale), 0u)); }
+    }
+    return sample_joined(sum, lane);
 }
 
 // The digit, from above, with which the sums reach `wanted`, and what is wanted of that digit. Where
@@ -286,8 +296,11 @@ fn sample(@builtin(workgroup_id) workgroup: vec3<u32>,
         lowest = sample_select(tokens, lowest, wanted, true, scale, lane);
     }
 
+    // What is written where nothing is drawn.
+    var otherwise = best.y;
     var drawn = vec2<u32>(0u, 0xffffffffu);
-    if (!greedy) {
+    let num_choices = rows[row + 8u];
+    if (!greedy && num_choices == 0u) {
         let stream = rng_stream(rows[row + 4u], rows[row + 5u], rows[row + 6u]);
         for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
             let token = sample_token(tokens, i);
@@ -300,8 +313,19 @@ fn sample(@builtin(workgroup_id) workgroup: vec3<u32>,
             }
         }
     }
+    if (!greedy && num_choices > 0u) {
+        let choices = DraftedChoices(rows[row + 7u], num_choices);
+        let kept = DraftedKept(lowest, best.x, min_p, scale);
+        let total = drafted_total(tokens, kept, lane);
+        let drafted = rows[choices.first];
+        let mass = drafted_mass_of(drafted, workgroup.x * params.vocab_size, kept);
+        otherwise = select(best.y, drafted, mass > 0.0);
+        if (!drafted_accepts(row, choices, mass, total)) {
+            drawn = drafted_draw(row, choices, tokens, kept, total, lane);
+        }
+    }
     let winner = sample_reduce(drawn, lane);
     if (lane == 0u) {
-        ids[workgroup.x] = select(winner.y, best.y, greedy || winner.y == 0xffffffffu);
+        ids[workgroup.x] = select(winner.y, otherwise, greedy || winner.y == 0xffffffffu);
     }
 }

@@ -17,7 +17,13 @@ fn rng_pcg4d(value: vec4<u32>) -> vec4<u32> {
 
 // The stream of one position of a seeded sequence.
 fn rng_stream(seed_lo: u32, seed_hi: u32, position: u32) -> vec4<u32> {
-    return rng_pcg4d(vec4<u32>(seed_lo, seed_hi, position, 0x6e656c75u));
+    return rng_stream_for(seed_lo, seed_hi, position, 0x6e656c75u);
+}
+
+// Another one, for what must not hang together with it: the hash is a permutation, so streams for two
+// purposes have no state in common.
+fn rng_stream_for(seed_lo: u32, seed_hi: u32, position: u32, purpose: u32) -> vec4<u32> {
+    return rng_pcg4d(vec4<u32>(seed_lo, seed_hi, position, purpose));
 }
 
 // 32 random bits for `id` of a stream.

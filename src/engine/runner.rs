@@ -118,7 +118,8 @@ impl Runner {
                     position: step.num_tokens,
                     logprobs: 0,
                 };
-                let plan = SamplingPlan::new(&[row], &mut step);
+                let vocab_size = decoder.config().vocab_size;
+                let plan = SamplingPlan::new(&[row], &mut step, vocab_size);
                 decoder.record(&step)?;
                 draw(decoder, &plan, 1, argmax_scratch, ids);
                 Ok(())
@@ -168,7 +169,8 @@ impl Runner {
             "a row of logits for each token that is drawn"
         );
         step.expected_seconds = batch.expected_seconds;
-        let plan = SamplingPlan::new(&batch.rows, &mut step);
+        let vocab_size = self.decoder.config().vocab_size;
+        let plan = SamplingPlan::new(&batch.rows, &mut step, vocab_size);
         for &copy in batch.copies {
             self.decoder.copy_page(copy);
         }
@@ -202,7 +204,6 @@ impl Runner {
         } else {
             vec![false; num_rows]
         };
-        let vocab_size = self.decoder.config().vocab_size;
         let sampled = ids
             .into_iter()
             .zip(&batch.rows)
@@ -295,7 +296,7 @@ struct SamplingPlan {
 }
 
 impl SamplingPlan {
-    fn new(rows: &[Row], step: &mut Step) -> SamplingPlan {
+    fn new(rows: &[Row], step: &mut Step, vocab_size: usize) -> SamplingPlan {
         let penalised = rows.iter().any(|row| row.sampling.has_penalties());
         let penalties = penalised.then(|| {
             let rows: Vec<penalties::Row> = rows.iter().map(penalties_of).collect();
@@ -306,8 +307,8 @@ impl SamplingPlan {
         let sampled = rows.iter().any(|row| !row.sampling.is_greedy());
         let sample_at = sampled.then(|| {
             let at = step.words.len();
-            step.words
-                .extend(rows.iter().flat_map(|row| sampling_of(row).words()));
+            let rows: Vec<sample::Row> = rows.iter().map(sampling_of).collect();
+            step.words.extend(sample::encode(&rows, at, vocab_size));
             at
         });
         SamplingPlan {
@@ -351,6 +352,7 @@ fn sampling_of(row: &Row) -> sample::Row {
         min_p: s.min_p,
         seed: row.seed,
         position: row.position as u32,
+        drafted: None,
     }
 }
 

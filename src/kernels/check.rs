@@ -21,6 +21,8 @@ use crate::quant::{Format, GROUP};
 const MOST_KV_HEADS: usize = 3;
 /// Rows of logits are no longer.
 const MOST_VOCAB: usize = 1 << 17;
+/// Nor, with drafted tokens, than this: there is nothing in them that begins later.
+const MOST_DRAFTED_VOCAB: usize = 1 << 12;
 /// Tokens of a step, for each tile of a matmul: one and a ragged rest of eight among them.
 const TOKENS: [usize; 4] = [1, 2, 3, 9];
 
@@ -286,6 +288,7 @@ impl CheckShape {
         let logits = Data::new(2).normal(rows.len() * vocab);
         let logits = logits.iter().map(|l| l * 3.0).collect();
         all.push(sample::case(vocab.to_string(), logits, rows));
+        all.push(sample::draft_case(vocab.min(MOST_DRAFTED_VOCAB)));
         all.extend(penalties::cases());
         all
     }

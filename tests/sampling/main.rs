@@ -1,11 +1,14 @@
 //! The sampler as a source of random numbers: right frequencies, streams that repeat and streams that
 //! differ, and filters at the ends of their ranges. Seeds are fixed, so every run draws the same.
 //!
-//! What a single draw must be is a case of the kernel, in `tests/kernels`.
+//! What a single draw must be is a case of the kernel, in `tests/kernels`. Rows with drafted tokens:
+//! `drafted.rs`.
+
+mod drafted;
 
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Recorder};
 use nelumbo::kernels::case::Data;
-use nelumbo::kernels::sample::{self, ROW_WORDS, Row};
+use nelumbo::kernels::sample::{self, Row};
 use nelumbo::kernels::{argmax, sample::reference};
 use std::sync::{Arc, OnceLock};
 
@@ -43,10 +46,8 @@ fn draw(gpu: &Arc<Gpu>, logits: &[f32], vocab_size: usize, rows: &[Row]) -> Vec<
         .unwrap();
     gpu.upload(&on_device, 0, bytemuck::cast_slice(&all))
         .unwrap();
-    let words: Vec<u32> = rows.iter().flat_map(Row::words).collect();
-    let step = gpu
-        .tensor("step", DType::U32, &[rows.len() * ROW_WORDS])
-        .unwrap();
+    let words = sample::encode(rows, 0, vocab_size);
+    let step = gpu.tensor("step", DType::U32, &[words.len()]).unwrap();
     gpu.upload(&step, 0, bytemuck::cast_slice(&words)).unwrap();
     let ids = gpu.tensor("ids", DType::U32, &[rows.len()]).unwrap();
     let mut rec = Recorder::new(gpu).unwrap();
@@ -173,7 +174,10 @@ fn frequencies_are_those_of_the_exact_distribution() {
         let logits = logits(3, vocab_size, 2.0);
         let expected = reference(&logits, &row);
         let rows: Vec<Row> = (0..DRAWS as u32)
-            .map(|position| Row { position, ..row })
+            .map(|position| Row {
+                position,
+                ..row.clone()
+            })
             .collect();
         let ids = draw(gpu, &logits, vocab_size, &rows);
         let deviate = deviate(&count(&ids, vocab_size), &expected);
@@ -250,7 +254,7 @@ fn a_draw_depends_on_seed_and_position_and_not_on_the_batch() {
     let rows: Vec<Row> = stream(1).chain(stream(2)).collect();
     let ids = draw(gpu, &logits, 1000, &rows);
     assert_eq!(ids, draw(gpu, &logits, 1000, &rows), "the same twice");
-    let reversed: Vec<Row> = rows.iter().rev().copied().collect();
+    let reversed: Vec<Row> = rows.iter().rev().cloned().collect();
     let mut back = draw(gpu, &logits, 1000, &reversed);
     back.reverse();
     assert_eq!(ids, back, "in another order");
@@ -367,7 +371,11 @@ fn tokens_that_tie_at_a_limit_stay() {
             ..PLAIN
         },
     ] {
-        let rows: Vec<Row> = (0..2000).map(|position| Row { position, ..row }).collect();
+        let at = |position| Row {
+            position,
+            ..row.clone()
+        };
+        let rows: Vec<Row> = (0..2000).map(at).collect();
         let observed = count(&draw(gpu, &logits, 40, &rows), 40);
         for (id, &found) in observed.iter().enumerate() {
             assert_eq!(
