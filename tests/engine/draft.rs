@@ -2,11 +2,11 @@
 //! or computed in company before.
 
 use super::common::{NAN, answer, decoder, engine, fill_pages, gpu, request, tokens};
-use nelumbo::engine::speculate::draft::MOST_CHOICES;
 use nelumbo::engine::speculate::{DraftModel, MOST_DRAFTED, Proposal, Proposer, Text};
 use nelumbo::engine::{RequestId, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
+use nelumbo::kernels::sample::MOST_CHOICES;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::config::LayerKind;
 use nelumbo::model::{Config, synthetic};

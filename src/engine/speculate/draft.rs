@@ -21,10 +21,10 @@ use crate::engine::request::{RequestId, Sampling};
 use crate::engine::runner::Runner;
 use crate::engine::scheduler::Sampled;
 use crate::error::Result;
+use crate::kernels::sample::{MOST_CHOICES, draw_from};
 use crate::model::Decoder;
 use crate::model::step::{HeadRows, Span};
-pub use choices::MOST_CHOICES;
-use choices::{choices, draw_from};
+use choices::choices;
 use held::Held;
 
 /// Tokens that a text may lack to be computed at once, whoever else lacks some: what may be proposed, and the
@@ -293,8 +293,8 @@ impl Work<'_> {
         }
         match choices(&drawn.top_logprobs, sampling, vocab_size) {
             Some(choices) => {
-                let token = draw_from(&choices, sampling.seed, position);
-                self.proposal.tokens.push(token);
+                let drawn = draw_from(&choices, sampling.seed, position as u32);
+                self.proposal.tokens.push(choices[drawn].0);
                 self.proposal.choices.push(choices);
             }
             None => self.is_over = true,

@@ -1,16 +1,11 @@
-//! What a draft model chose among, and its choice. Pure arithmetic in f64.
+//! What a draft model chooses among. Pure arithmetic in f64.
 //!
 //! The model that verifies takes a token x that was drawn from q with probability min(1, p(x) / q(x)), whatever
 //! q is. The nearer q is to p, the more is taken: so the request's own temperature and bounds are applied to
 //! the draft's likeliest tokens. They are all that q has, since each of them is told to the kernel.
 
 use crate::engine::request::{Sampling, TokenLogprob};
-
-/// Tokens that are chosen among, at most.
-pub const MOST_CHOICES: usize = 32;
-
-/// Keeps this stream of draws apart from every other one with the same seed.
-const STREAM: u64 = 0x6472_6166_7420_7831;
+use crate::kernels::sample::MOST_CHOICES;
 
 /// The likeliest of `top`, best first, with the probabilities that `sampling` leaves them, which sum to 1:
 /// those below `vocab_size` alone. Penalties are left out. `None` where there is nothing to choose, or where
@@ -52,33 +47,6 @@ pub(super) fn choices(
     let probable = kept.iter().zip(&weights);
     let probable = probable.map(|(choice, weight)| (choice.token, (weight / sum) as f32));
     Some(probable.filter(|&(_, q)| q > 0.0).collect())
-}
-
-/// The token that is drawn from `choices` for `position`: by the seed and the position alone, and by no bits
-/// that the kernel which verifies it uses.
-///
-/// # Panics
-/// When there are none.
-pub(super) fn draw_from(choices: &[(u32, f32)], seed: u64, position: usize) -> u32 {
-    let (last, _) = *choices.last().expect("something to choose from");
-    let sum: f64 = choices.iter().map(|&(_, q)| f64::from(q)).sum();
-    let bits = mixed(mixed(seed ^ STREAM).wrapping_add(position as u64));
-    let mut left = (bits >> 11) as f64 / (1_u64 << 53) as f64 * sum;
-    for &(token, q) in choices {
-        left -= f64::from(q);
-        if left < 0.0 {
-            return token;
-        }
-    }
-    last // what rounding has left over
-}
-
-/// SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
-fn mixed(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
@@ -178,27 +146,5 @@ mod tests {
         // so cold that the second is lost to rounding
         let found = choices(&top(&[-1.0, -2.0]), &drawn_at(1e-3), 100).unwrap();
         close(&found, &[(10, 1.0)]);
-    }
-
-    #[test]
-    fn draws_are_spread_as_the_choices_are_and_repeat_by_seed_and_position() {
-        let choices = [(3, 0.5), (7, 0.375), (1, 0.125)];
-        let count = 40_000;
-        let mut found = [0_i32; 8];
-        for i in 0..count {
-            // as many seeds as positions, neighbours all of them
-            let (seed, position) = (i as u64 / 200, i as usize % 200);
-            let token = draw_from(&choices, seed, position);
-            assert_eq!(token, draw_from(&choices, seed, position));
-            found[token as usize] += 1;
-        }
-        let squares = choices.iter().map(|&(token, q)| {
-            let expected = f64::from(q) * f64::from(count);
-            (f64::from(found[token as usize]) - expected).powi(2) / expected
-        });
-        let chi_square: f64 = squares.sum();
-        // 2 degrees of freedom: one of a million goes beyond
-        assert!(chi_square < 27.6, "{found:?}: {chi_square}");
-        assert_eq!(draw_from(&[(5, 1.0)], 1, 2), 5);
     }
 }
