@@ -72,7 +72,10 @@ impl Scheduler {
                 let failure = Failure::DeviceLost;
                 let ended = [id].into_iter().chain(sequence.siblings.drain(..));
                 events.extend(ended.map(|id| Event::Failed { id, failure }));
-                self.sequences.remove(&id);
+                let ended = self.sequences.remove(&id);
+                if let Some(over) = &mut self.over {
+                    over.extend(ended);
+                }
             } else {
                 self.waiting.insert(rank, id);
             }
@@ -83,7 +86,7 @@ impl Scheduler {
 
     /// Takes a sequence out. Where answers wait for its prompt, the first of them takes its place.
     pub(super) fn leave(&mut self, id: RequestId, reason: FinishReason) -> Option<Event> {
-        let sequence = self.sequences.remove(&id)?;
+        let mut sequence = self.sequences.remove(&id)?;
         let rank = sequence.rank();
         let list = if self.running.contains_key(&rank) {
             &mut self.running
@@ -101,14 +104,27 @@ impl Scheduler {
             heir.request.sampling.seed = seed;
             list.insert(rank, heir.id);
             self.sequences.insert(heir.id, heir);
-        } else if reason != FinishReason::Cancelled || !planted(Fault::ForgetRelease) {
-            self.pages.release(&sequence.pages);
-            if reason == FinishReason::Cancelled && planted(Fault::ReleaseTwice) {
-                let last = |table: &Vec<_>| table[table.len().saturating_sub(1)..].to_vec();
-                let last: Tables = sequence.pages.iter().map(last).collect();
-                self.pages.release(&last);
+        } else {
+            let pages = std::mem::take(&mut sequence.pages);
+            self.release(&pages, reason);
+            if let Some(over) = &mut self.over {
+                over.push(sequence);
             }
         }
         Some(Event::Finished { id, reason })
+    }
+
+    /// The pages of somebody who is over.
+    fn release(&mut self, pages: &Tables, reason: FinishReason) {
+        let cancelled = reason == FinishReason::Cancelled;
+        if cancelled && planted(Fault::ForgetRelease) {
+            return;
+        }
+        self.pages.release(pages);
+        if cancelled && planted(Fault::ReleaseTwice) {
+            let last = |table: &Vec<_>| table[table.len().saturating_sub(1)..].to_vec();
+            let last: Tables = pages.iter().map(last).collect();
+            self.pages.release(&last);
+        }
     }
 }

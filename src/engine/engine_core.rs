@@ -1,6 +1,7 @@
 //! A step of the engine: plan, compute, commit. Everything else about it is at the edges.
 
 use super::batch::Batch;
+use super::guess::{now, seconds_since};
 use super::ledger::Moment;
 use super::options::EngineOptions;
 use super::pace::Load;
@@ -9,16 +10,18 @@ use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
 use super::sequence::Counts;
+use super::speculate::{Proposer, Speculator};
 use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A decoder, the requests for it, and the pages they own.
 pub struct EngineCore {
     pub(super) scheduler: Scheduler,
     pub(super) runner: Runner,
     pub(super) pacer: Pacer,
+    pub(super) speculator: Speculator,
 }
 
 impl EngineCore {
@@ -62,8 +65,11 @@ impl EngineCore {
         // are all that tells them apart
         let (groups, chunk) = (decoder.kv().groups(), limits.max_batched_tokens);
         let (pages, model) = (Pages::grouped(groups, chunk, true), b"");
+        let mut scheduler = Scheduler::new(limits, pages, model);
+        scheduler.take_over(); // from now on
         let mut core = EngineCore {
-            scheduler: Scheduler::new(limits, pages, model),
+            scheduler,
+            speculator: Speculator::new(options.speculate, None),
             pacer: Pacer::new(!decoder.gpu().is_software()),
             runner: runner(decoder)?,
         };
@@ -117,9 +123,16 @@ impl EngineCore {
         self.scheduler.submit_several(request, count)
     }
 
+    /// From now on `proposer` proposes too, as far as [`EngineOptions::speculate`] has it.
+    pub fn set_draft(&mut self, proposer: Box<dyn Proposer + Send>) {
+        self.speculator.set_draft(Some(proposer));
+    }
+
     /// Ends a request, wherever it is; nothing follows for it but the event returned.
     pub fn cancel(&mut self, id: RequestId) -> Option<Event> {
-        self.scheduler.cancel(id)
+        let event = self.scheduler.cancel(id);
+        self.settle(|_| ());
+        event
     }
 
     /// What became of a request so far; `None` once it is over.
@@ -132,7 +145,8 @@ impl EngineCore {
         self.scheduler.is_idle()
     }
 
-    /// One step: some tokens computed, at most one new token for each request.
+    /// One step: some tokens computed, a new token for each request that it came to the end of, and as many
+    /// more as were proposed and right.
     ///
     /// # Errors
     /// What the device reports. Every request in flight is over then, and its pages are free; a device with
@@ -144,6 +158,7 @@ impl EngineCore {
 
     /// A step that somebody takes the time of.
     pub(super) fn step_watched(&mut self, watch: &mut dyn FnMut(Moment)) -> Result<Vec<Event>> {
+        self.propose();
         let config = self.runner.decoder().config();
         let prompt_tokens = self.pacer.bound(&mut self.scheduler, config);
         let plan = self.scheduler.plan_step(prompt_tokens);
@@ -154,15 +169,18 @@ impl EngineCore {
         let load = Load::of(&plan.chunks);
         let mut batch = Batch::from_plan(&plan, &self.scheduler);
         batch.expected_seconds = self.pacer.expected(&load);
-        // a browser has another clock; there steps stay as they are
-        let start = (!cfg!(target_family = "wasm")).then(Instant::now);
+        let start = now();
         match self.runner.execute(&batch) {
             Ok(sampled) => {
                 watch(Moment::Computed);
-                if let Some(start) = start {
-                    self.pacer.learn(&load, start.elapsed().as_secs_f64());
+                let seconds = seconds_since(start);
+                if let Some(seconds) = seconds {
+                    self.pacer.learn(&load, seconds);
                 }
-                Ok(self.scheduler.commit_step(&plan, sampled))
+                let events = self.scheduler.commit_step(&plan, sampled);
+                self.learn(&plan, seconds);
+                self.settle(|over| watch(Moment::Over(over)));
+                Ok(events)
             }
             Err(Error::DeviceLost { reason }) => {
                 watch(Moment::Lost(&plan, &self.scheduler));

@@ -4,7 +4,8 @@
 use super::plan::{Chunk, StepPlan};
 use super::request::{FinishReason, RequestId};
 use super::scheduler::Scheduler;
-use super::sequence::Counts;
+use super::sequence::{Counts, Sequence};
+use super::speculate;
 use super::stats::{Finished, PageCounts, RequestStats, Stats, Window};
 use super::trace::{Recording, StepRecord, Trace};
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ pub enum Moment<'a> {
     Planned(&'a StepPlan, &'a Scheduler),
     /// Its tokens were drawn and read back.
     Computed,
+    /// A request is over, with its last token or without.
+    Over(&'a Sequence),
     /// The device was lost in it; whoever ran is about to be computed again.
     Lost(&'a StepPlan, &'a Scheduler),
 }
@@ -112,6 +115,7 @@ impl Ledger {
         match moment {
             Moment::Planned(plan, scheduler) => self.planned(plan, scheduler, now),
             Moment::Computed => self.computed(now),
+            Moment::Over(sequence) => self.count(sequence.id, Some(sequence.counts)),
             Moment::Lost(plan, scheduler) => self.lost(plan, scheduler),
         }
     }
@@ -163,7 +167,8 @@ impl Ledger {
         is_first
     }
 
-    fn count(&mut self, id: RequestId, counts: Option<Counts>) {
+    /// What became of a request so far.
+    pub fn count(&mut self, id: RequestId, counts: Option<Counts>) {
         if let (Some(account), Some(counts)) = (self.accounts.get_mut(&id), counts) {
             account.counts = counts;
         }
@@ -235,6 +240,11 @@ impl Ledger {
             None => failed,
         } += 1;
         Some(account.close(now))
+    }
+
+    /// What came of speculation so far.
+    pub fn speculated(&mut self, totals: speculate::Totals) {
+        lock(&self.board.totals).stats.speculation = totals;
     }
 
     /// Where the queue and the pages stand between two steps.

@@ -9,6 +9,7 @@ mod embed;
 mod ends;
 mod engine_core;
 pub mod evaluate;
+mod guess;
 #[cfg(not(target_arch = "wasm32"))]
 mod handle;
 mod invariants;
@@ -44,6 +45,7 @@ pub use page_map::PageUse;
 pub use request::{Event, Failure, FinishReason, Request, RequestId, Sampling, TokenLogprob};
 pub use scheduler::{Limits, Scheduler};
 pub use sequence::Counts;
+pub use speculate::{Speculate, SpeculateOptions};
 pub use stats::{Finished, PageCounts, RequestStats, Spread, Stats};
 #[cfg(not(target_arch = "wasm32"))]
 pub use thread::Engine;

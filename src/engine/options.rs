@@ -1,5 +1,6 @@
 //! How an engine is to work.
 
+use super::speculate::SpeculateOptions;
 use std::time::Duration;
 
 /// What is decided when an engine starts. The sizes of cache and batch belong to the decoder and were
@@ -15,15 +16,18 @@ pub struct EngineOptions {
     ///
     /// [`Engine::take_trace`]: super::Engine::take_trace
     pub trace_steps: usize,
+    /// Who proposes tokens to be verified, and how many.
+    pub speculate: SpeculateOptions,
 }
 
 impl Default for EngineOptions {
-    /// 256 may wait, prompts have whole steps, nothing is recorded.
+    /// 256 may wait, prompts have whole steps, nothing is recorded, texts propose what pays.
     fn default() -> EngineOptions {
         EngineOptions {
             max_waiting: 256,
             max_itl: None,
             trace_steps: 0,
+            speculate: SpeculateOptions::default(),
         }
     }
 }

@@ -74,6 +74,10 @@ pub struct Scheduler {
     pub(super) next_id: u64,
     /// What may follow the known tokens of those who decode, for the next step.
     pub(super) drafts: Drafts,
+    /// Of the last step, how many of the proposed tokens were right, by chunk that had some.
+    accepted: Vec<usize>,
+    /// Whoever is over since somebody asked last; nobody, where nobody asks.
+    pub(super) over: Option<Vec<Sequence>>,
 }
 
 impl Scheduler {
@@ -112,6 +116,8 @@ impl Scheduler {
             running: BTreeMap::new(),
             next_id: 1,
             drafts: BTreeMap::new(),
+            accepted: Vec::new(),
+            over: None,
         }
     }
 
@@ -204,6 +210,17 @@ impl Scheduler {
         left.min(room).saturating_sub(1).min(MOST_DRAFTED)
     }
 
+    /// Of the last step, how many of the proposed tokens were right, in the order of
+    /// [`StepPlan::verified`].
+    pub fn accepted(&self) -> &[usize] {
+        &self.accepted
+    }
+
+    /// Those who are over since the last call, without pages. They are kept from the first call on.
+    pub(super) fn take_over(&mut self) -> Vec<Sequence> {
+        self.over.replace(Vec::new()).unwrap_or_default()
+    }
+
     /// Whether every request is over.
     pub fn is_idle(&self) -> bool {
         self.sequences.is_empty()
@@ -246,6 +263,7 @@ impl Scheduler {
         let mut events = Vec::with_capacity(sampled.len());
         let mut sampled = sampled.into_iter();
         let mut verified = plan.verified.iter();
+        self.accepted.clear();
         for chunk in &plan.chunks {
             let sequence = self
                 .sequences
@@ -261,6 +279,7 @@ impl Scheduler {
             let proposal =
                 (chunk.drafted > 0).then(|| &verified.next().expect("one for each").proposal);
             let accepted = proposal.map_or(0, |p| sequence.accept(p, drawn.as_slice()));
+            self.accepted.extend(proposal.map(|_| accepted));
             let rejected = chunk.drafted - accepted;
             let rejected = rejected * usize::from(!planted(Fault::ForgetRollback));
             sequence.counts.passes += usize::from(chunk.draws > 0);

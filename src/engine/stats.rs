@@ -2,6 +2,7 @@
 //! [`ledger`](super::ledger).
 
 use super::sequence::Counts;
+use super::speculate;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Stats {
     pub preemptions: u64,
     /// Steps that were planned and lost to a fault of the device.
     pub losses: u64,
+    /// What was proposed, and what came of it.
+    pub speculation: speculate::Totals,
 }
 
 /// Pages of the cache: together all that there are.

@@ -163,6 +163,7 @@ impl Worker {
     }
 
     fn cancel(&mut self, id: RequestId) {
+        self.ledger.count(id, self.core.counts(id));
         if let Some(event) = self.core.cancel(id) {
             self.ledger.balance(&self.core.scheduler);
             self.tell(event);
@@ -175,6 +176,7 @@ impl Worker {
             .core
             .step_watched(&mut |moment| ledger.see(&moment, start.elapsed()));
         // whoever has read an event finds it in the figures
+        self.ledger.speculated(self.core.speculation());
         self.ledger.balance(&self.core.scheduler);
         match step {
             Ok(events) => events.into_iter().for_each(|event| self.tell(event)),

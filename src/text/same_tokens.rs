@@ -23,8 +23,7 @@ pub fn same_tokens(target: (&Path, &Tokenizer), draft: (&Path, &Tokenizer)) -> R
     let (of_target, of_draft) = (target.vocab_size(), draft.vocab_size());
     let most = u32::try_from(of_target.max(of_draft)).expect("the vocabulary's size is limited");
     for id in 0..most {
-        let at = |tokenizer: &Tokenizer| Told::of(tokenizer, id);
-        let (found, expected) = (at(draft), at(target));
+        let (found, expected) = (Told::of(draft, id), Told::of(target, id));
         let is_same = match (&found, &expected) {
             (Some(one), None) | (None, Some(one)) => one.is_padding(id),
             (found, expected) => found == expected,

@@ -12,6 +12,7 @@ mod pool;
 mod sampling;
 mod scheduler;
 mod serving;
+mod speculate;
 mod thread;
 mod times;
 mod trial;

@@ -10,8 +10,13 @@
 //! Who proposes is a [`Proposer`]; how much of it is verified is decided by the [`Speculator`], from what was
 //! accepted so far and what steps took.
 
+pub mod account;
+pub mod cost;
 pub mod draft;
+pub mod drafting;
+pub mod gain;
 pub mod ngram;
+pub mod odds;
 pub mod options;
 pub mod recent;
 mod speculator;
@@ -50,7 +55,8 @@ pub struct Proposal {
     /// What each was drawn from: tokens with their probabilities, which sum to 1. Empty where tokens were not
     /// drawn but found; else as many as tokens.
     pub choices: Vec<Vec<(u32, f32)>>,
-    /// What kind of guess it is, below [`CLASSES`]: guesses of a kind are about as often right.
+    /// What kind of guess it is, below [`CLASSES`] as a proposer tells it: guesses of a kind are about as often
+    /// right.
     pub class: usize,
 }
 
@@ -62,7 +68,7 @@ impl Proposal {
     }
 }
 
-/// Kinds of guesses that are told apart.
+/// Kinds of guesses that a proposer tells apart.
 pub const CLASSES: usize = 8;
 
 /// Guesses what follows.

@@ -116,3 +116,86 @@ impl Tenant {
         equal.saturating_sub(MOST_MATCHED)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What followed `context` in texts of `salt`.
+    fn after(recent: &Recent, context: &[u32], salt: &[u8]) -> Option<Vec<u32>> {
+        let found = recent.longest(context, salt)?;
+        Some(recent.after(found, 8, salt))
+    }
+
+    /// A text that nothing else is in.
+    fn text(number: u32, len: u32) -> Vec<u32> {
+        (0..len).map(|i| 1000 * number + i).collect()
+    }
+
+    #[test]
+    fn nobody_finds_what_others_said() {
+        let mut recent = Recent::default();
+        recent.take(&[1, 2, 3, 4], b"a");
+        recent.take(&[1, 2, 5, 6], b"b");
+        assert_eq!(after(&recent, &[1, 2], b"a"), Some(vec![3, 4]));
+        assert_eq!(after(&recent, &[1, 2], b"b"), Some(vec![5, 6]));
+        assert_eq!(after(&recent, &[1, 2], b""), None);
+        recent.take(&[1, 2, 7, 8], b"");
+        assert_eq!(after(&recent, &[1, 2], b"a"), Some(vec![3, 4]));
+        assert_eq!(after(&recent, &[2, 7], b"a"), None);
+    }
+
+    #[test]
+    fn texts_do_not_run_into_each_other() {
+        let mut recent = Recent::default();
+        recent.take(&[1, 2, 3], b"");
+        recent.take(&[4, 5, 6], b"");
+        assert_eq!(after(&recent, &[1, 2], b""), Some(vec![3]));
+        assert_eq!(after(&recent, &[2, 3], b""), None, "it ended there");
+        assert_eq!(after(&recent, &[3, 4], b""), None);
+        let found = recent.longest(&[3, 4, 5], b"").unwrap();
+        assert_eq!(found.len, 2, "what came before is another text");
+        recent.take(&[8, 9], b"");
+        assert_eq!(after(&recent, &[8, 9], b""), None);
+    }
+
+    #[test]
+    fn the_oldest_go_first() {
+        let mut recent = Recent::new(100, 2);
+        (0..5).for_each(|number| recent.take(&text(number, 30), b"a"));
+        let holds = |recent: &Recent, number: u32, salt: &[u8]| {
+            after(recent, &text(number, 30)[..10], salt).is_some()
+        };
+        let held: Vec<bool> = (0..5).map(|number| holds(&recent, number, b"a")).collect();
+        assert_eq!(held, [false, false, true, true, true]);
+        assert!(recent.tenants[&b"a"[..]].index.len() <= 100);
+        // of a text that is longer than all may be, the end
+        recent.take(&text(7, 500), b"a");
+        assert!(!holds(&recent, 7, b"a") && !holds(&recent, 4, b"a"));
+        let end = [7498 - 1, 7498];
+        assert_eq!(after(&recent, &end, b"a"), Some(vec![7499]));
+        assert_eq!(recent.tenants[&b"a"[..]].index.len(), 100);
+
+        recent.take(&text(1, 30), b"b");
+        recent.take(&text(2, 30), b"a");
+        recent.take(&text(3, 30), b"c");
+        assert!(!holds(&recent, 1, b"b"), "its last text came first");
+        assert!(holds(&recent, 2, b"a") && holds(&recent, 3, b"c"));
+    }
+
+    #[test]
+    fn a_conversation_is_kept_once() {
+        let mut recent = Recent::default();
+        let whole = text(3, 900);
+        for turn in 1..=9 {
+            recent.take(&whole[..100 * turn], b"");
+        }
+        let tenant = &recent.tenants[&b""[..]];
+        assert!(tenant.index.len() < 900 + 9 * (MOST_MATCHED + 1));
+        for at in [50, 100, 250, 899] {
+            let found = recent.longest(&whole[..at], b"").unwrap();
+            assert!(found.len >= 50, "{at}: {found:?}");
+            assert_eq!(recent.after(found, 1, b""), whole[at..][..1]);
+        }
+    }
+}

@@ -1,20 +1,40 @@
 //! What is verified in a step: proposals, cut to what pays.
 
-use super::ngram::NGram;
+use super::account::Account;
+use super::cost::Cost;
+use super::drafting::{Asked, Drafting};
+use super::gain::{Bounds, Guess, choose};
+use super::ngram::{self, NGram};
+use super::odds::Odds;
 use super::options::{Speculate, SpeculateOptions};
-use super::{MOST_DRAFTED, Proposal, Proposer, Text};
+use super::{CLASSES, MOST_DRAFTED, Proposal, Proposer, Text};
 use crate::engine::request::RequestId;
 use crate::error::Result;
+
+/// Kinds of guesses: the classes of texts, those of a draft model, and a draft of any class.
+const DRAFTS: usize = CLASSES;
+const ANY_DRAFT: usize = 2 * CLASSES;
+/// How often drafts are right, for a beginning.
+const FIRST_DRAFT: f64 = 0.6;
+/// Plain steps before the first proposal is verified.
+const FIRST_PLAIN: u64 = 2;
+/// A plain step is measured after so many others: for each that was before, up to a bound.
+const PLAIN_EVERY: u64 = 16;
+const MOST_PLAIN_EVERY: u64 = 128;
+/// A step that took longer than it should at worst by this factor was held up by something else.
+const HELD_UP: f64 = 2.0;
 
 /// What came of speculation so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Proposed tokens that were verified.
     pub proposed: u64,
-    /// Of these, those that the model would have said.
+    /// Of these, those that the model said as well.
     pub accepted: u64,
-    /// Steps of sequences that drew a token: of a sequence alone, passes of the model. Without speculation
-    /// there are as many as tokens; so what was accepted is what was saved.
+    /// Runs of proposed tokens that were verified.
+    pub proposals: u64,
+    /// Tokens that sequences drew themselves, one in each step: of a sequence alone, passes of the model.
+    /// Without speculation there are as many as tokens, so what was accepted is what was saved.
     pub target_passes: u64,
     /// Seconds that it took to propose.
     pub propose_seconds: f64,
@@ -26,10 +46,18 @@ pub struct Totals {
 ///
 /// For each step: [`Speculator::propose`], [`Speculator::took`] with the seconds that took, and when the step
 /// is over, [`Speculator::learn`] where something was verified, [`Speculator::plain`] where nothing was.
+/// A step that fails is told of by neither.
 pub struct Speculator {
     options: SpeculateOptions,
     ngram: Option<NGram>,
     draft: Option<Box<dyn Proposer + Send>>,
+    odds: Odds,
+    cost: Cost,
+    account: Account,
+    drafting: Drafting,
+    /// Plain steps that were measured, and steps since the last of them.
+    plain_steps: u64,
+    since_plain: u64,
     totals: Totals,
 }
 
@@ -38,12 +66,26 @@ impl Speculator {
     pub fn new(options: SpeculateOptions, draft: Option<Box<dyn Proposer + Send>>) -> Speculator {
         let finds = matches!(options.mode, Speculate::NGram | Speculate::Auto);
         let drafts = matches!(options.mode, Speculate::Draft | Speculate::Auto);
+        let mut first = ngram::FIRST_CHANCES.to_vec();
+        first.resize(ANY_DRAFT + 1, FIRST_DRAFT);
         Speculator {
             options,
             ngram: finds.then(NGram::default),
             draft: draft.filter(|_| drafts),
+            odds: Odds::new(first),
+            cost: Cost::default(),
+            account: Account::default(),
+            drafting: Drafting::default(),
+            plain_steps: 0,
+            since_plain: 0,
             totals: Totals::default(),
         }
+    }
+
+    /// Another draft model, or none; of no use where `options` ask for none.
+    pub fn set_draft(&mut self, draft: Option<Box<dyn Proposer + Send>>) {
+        let drafts = matches!(self.options.mode, Speculate::Draft | Speculate::Auto);
+        self.draft = draft.filter(|_| drafts);
     }
 
     /// What to verify of each of `texts`: nothing, or the first tokens of a proposal. `texts` are all that
@@ -53,26 +95,29 @@ impl Speculator {
     /// # Errors
     /// What the draft model's device reports.
     pub fn propose(&mut self, texts: &[Text<'_>], max_rows: usize) -> Result<Vec<Proposal>> {
-        let most = self
-            .options
-            .fixed
-            .unwrap_or(self.options.most)
-            .min(MOST_DRAFTED);
-        let asked: Vec<Text<'_>> = texts
-            .iter()
-            .map(|text| Text {
-                most: text.most.min(most),
-                ..*text
-            })
-            .collect();
-        let mut proposals = match &mut self.ngram {
-            Some(ngram) => ngram.propose(&asked)?,
-            None => vec![Proposal::default(); texts.len()],
-        };
-        let mut left = max_rows.saturating_sub(texts.len());
-        for (proposal, text) in proposals.iter_mut().zip(&asked) {
-            proposal.tokens.truncate(text.most.min(left));
-            proposal.choices.truncate(proposal.tokens.len());
+        self.drafting.ask(0, None);
+        let most = self.options.fixed.unwrap_or(self.options.most);
+        let most = most.min(MOST_DRAFTED);
+        let asked = texts.iter().map(|text| Text {
+            most: text.most.min(most),
+            ..*text
+        });
+        let asked: Vec<Text<'_>> = asked.collect();
+        let mut proposals = vec![Proposal::default(); texts.len()];
+        if max_rows <= texts.len() || (self.ngram.is_none() && self.draft.is_none()) {
+            return Ok(proposals);
+        }
+        if let Some(ngram) = &mut self.ngram {
+            propose_for(ngram, &asked, |_| true, 0, &mut proposals)?;
+        }
+        match self.options.fixed {
+            Some(_) => self.propose_fixed(&asked, &mut proposals)?,
+            None if self.is_plain_due(texts.len()) => proposals.fill(Proposal::default()),
+            None => self.propose_what_pays(&asked, max_rows, &mut proposals)?,
+        }
+        let mut left = max_rows - texts.len();
+        for proposal in &mut proposals {
+            cut(proposal, left);
             left -= proposal.tokens.len();
         }
         Ok(proposals)
@@ -81,32 +126,69 @@ impl Speculator {
     /// The last call of [`Speculator::propose`] took so many seconds.
     pub fn took(&mut self, seconds: f64) {
         self.totals.propose_seconds += seconds;
+        self.drafting.took(seconds);
     }
 
-    /// A step of `rows` rows verified proposals: whose, what, and how many tokens of it were accepted. It
-    /// took `seconds`; `None` where prompts were in it too, so that its time tells nothing.
+    /// A step of `rows` rows verified proposals: whose, what, and how many tokens of it were accepted; the
+    /// other rows were those of who decodes. It took `seconds`; `None` where prompts were in it too, so that
+    /// its time tells nothing.
+    ///
+    /// # Panics
+    /// When more was proposed than there were rows, or more accepted than proposed.
     pub fn learn(
         &mut self,
         outcomes: &[(RequestId, &Proposal, usize)],
         rows: usize,
         seconds: Option<f64>,
     ) {
-        let proposed: usize = outcomes.iter().map(|(_, p, _)| p.tokens.len()).sum();
+        let (mut proposed, mut accepted) = (0, 0);
+        for &(id, proposal, right) in outcomes {
+            let len = proposal.tokens.len();
+            if len == 0 {
+                continue;
+            }
+            proposed += len;
+            accepted += right;
+            self.totals.proposals += 1;
+            self.odds.learn(id, proposal.class, len, right);
+            if proposal.class >= DRAFTS {
+                self.odds.learn(id, ANY_DRAFT, len, right);
+            }
+        }
+        assert!(proposed < rows, "{proposed} proposed tokens in {rows} rows");
+        let base = rows - proposed;
         self.totals.proposed += proposed as u64;
-        self.totals.accepted += outcomes.iter().map(|o| o.2 as u64).sum::<u64>();
-        self.totals.target_passes += (rows - proposed) as u64;
+        self.totals.accepted += accepted as u64;
+        self.totals.target_passes += base as u64;
         self.totals.verify_seconds += seconds.unwrap_or(0.0);
+        self.since_plain += 1;
+        let plain = self.cost.expected(base);
+        if let (Some(plain), Some(expected)) = (plain, self.cost.seconds(rows)) {
+            let taken = seconds.unwrap_or(expected.expected);
+            let saved = plain * accepted as f64 / base as f64;
+            let lost = taken.min(HELD_UP * expected.high) - plain - saved;
+            self.account.settle(lost, plain);
+        }
+        self.step(base, rows, seconds);
     }
 
     /// A step with a row for each of `rows` sequences verified nothing; it took `seconds`, `None` as in
     /// [`Speculator::learn`].
     pub fn plain(&mut self, rows: usize, seconds: Option<f64>) {
-        let _ = seconds;
         self.totals.target_passes += rows as u64;
+        if seconds.is_some() {
+            self.plain_steps += 1;
+            self.since_plain = 0;
+        }
+        self.step(rows, rows, seconds);
+        if let Some(plain) = self.cost.expected(rows) {
+            self.account.earn(plain);
+        }
     }
 
     /// A text is over: `tokens` are all that it came to.
     pub fn end(&mut self, id: RequestId, tokens: &[u32], cache_salt: &[u8]) {
+        self.odds.end(id);
         if let Some(ngram) = &mut self.ngram {
             ngram.end(id, tokens, cache_salt);
         }
@@ -119,4 +201,138 @@ impl Speculator {
     pub fn totals(&self) -> Totals {
         self.totals
     }
+
+    /// A step is over.
+    fn step(&mut self, base: usize, rows: usize, seconds: Option<f64>) {
+        self.odds.tick();
+        if let Some(seconds) = seconds {
+            self.cost.learn(rows, seconds);
+        }
+        let drafted = self.drafting.settle();
+        if let Some(plain) = self.cost.expected(base) {
+            self.account.settle(drafted, plain);
+        }
+    }
+
+    /// Whether the next step has to be plain, so that it is known what is saved.
+    fn is_plain_due(&self, base: usize) -> bool {
+        let every = (PLAIN_EVERY * self.plain_steps).min(MOST_PLAIN_EVERY);
+        self.plain_steps < FIRST_PLAIN || self.since_plain >= every || !self.cost.has_seen(base)
+    }
+
+    /// Whatever there is, of the draft model where texts have nothing.
+    fn propose_fixed(&mut self, asked: &[Text<'_>], proposals: &mut [Proposal]) -> Result<()> {
+        let Some(draft) = &mut self.draft else {
+            return Ok(());
+        };
+        let wanting: Vec<bool> = proposals.iter().map(|p| p.tokens.is_empty()).collect();
+        propose_for(&mut **draft, asked, |i| wanting[i], DRAFTS, proposals)
+    }
+
+    /// What pays of what texts propose, and of what the draft model does where that is better.
+    fn propose_what_pays(
+        &mut self,
+        asked: &[Text<'_>],
+        max_rows: usize,
+        proposals: &mut [Proposal],
+    ) -> Result<()> {
+        let mut bounds = Bounds {
+            rows: max_rows,
+            credit: self.account.credit(),
+            beside: [0.0; 3],
+        };
+        let guesses = self.guesses(asked, proposals);
+        if let Some(draft) = &mut self.draft {
+            let drafts = asked.iter().zip(&guesses).map(|(text, guess)| {
+                let odds = |kind| {
+                    (
+                        self.odds.chance(text.id, kind),
+                        self.odds.hope(text.id, kind),
+                    )
+                };
+                let (chance, hope) = odds(ANY_DRAFT);
+                let is_better = guess.len == 0 || chance > guess.chance;
+                (text.most > 0 && is_better).then_some(Guess {
+                    chance,
+                    hope,
+                    len: text.most,
+                })
+            });
+            let drafts: Vec<Option<Guess>> = drafts.collect();
+            let question = Asked {
+                guesses: &guesses,
+                drafts: &drafts,
+                is_free: draft.is_free(),
+            };
+            let len = self.drafting.choose(&question, &self.cost, &bounds);
+            if len > 0 {
+                if !draft.is_free() {
+                    self.drafting.ask(len, self.cost.expected(asked.len()));
+                    bounds.credit -= self.drafting.expected();
+                }
+                let is_asked = |i: usize| drafts[i].is_some();
+                let texts = asked.iter().map(|text| Text {
+                    most: text.most.min(len),
+                    ..*text
+                });
+                let texts: Vec<Text<'_>> = texts.collect();
+                propose_for(&mut **draft, &texts, is_asked, DRAFTS, proposals)?;
+            }
+        }
+        let guesses = self.guesses(asked, proposals);
+        let choice = choose(&guesses, &self.cost, &bounds);
+        for (proposal, len) in proposals.iter_mut().zip(choice.lens) {
+            cut(proposal, len);
+        }
+        Ok(())
+    }
+
+    /// What proposals are worth.
+    fn guesses(&self, asked: &[Text<'_>], proposals: &[Proposal]) -> Vec<Guess> {
+        let guess = |(text, proposal): (&Text<'_>, &Proposal)| Guess {
+            chance: self.odds.chance(text.id, proposal.class),
+            hope: self.odds.hope(text.id, proposal.class),
+            len: proposal.tokens.len().min(text.most),
+        };
+        asked.iter().zip(proposals).map(guess).collect()
+    }
 }
+
+/// Fills in what is proposed for those of `texts` that `is_asked` names and that can use any. Classes of this
+/// proposer are kinds from `first_kind` on.
+fn propose_for(
+    proposer: &mut dyn Proposer,
+    texts: &[Text<'_>],
+    is_asked: impl Fn(usize) -> bool,
+    first_kind: usize,
+    proposals: &mut [Proposal],
+) -> Result<()> {
+    let asked: Vec<usize> = (0..texts.len())
+        .filter(|&i| is_asked(i) && texts[i].most > 0)
+        .collect();
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let some: Vec<Text<'_>> = asked.iter().map(|&i| texts[i]).collect();
+    let proposed = proposer.propose(&some)?;
+    assert_eq!(proposed.len(), some.len(), "a proposal for each text");
+    for (i, mut proposal) in asked.into_iter().zip(proposed) {
+        let class = proposal.class;
+        assert!(class < CLASSES, "class {class} of {CLASSES}");
+        if !proposal.tokens.is_empty() {
+            cut(&mut proposal, texts[i].most);
+            proposal.class += first_kind;
+            proposals[i] = proposal;
+        }
+    }
+    Ok(())
+}
+
+fn cut(proposal: &mut Proposal, len: usize) {
+    proposal.tokens.truncate(len);
+    proposal.choices.truncate(len);
+}
+
+#[cfg(test)]
+#[path = "../tests/speculate.rs"]
+mod tests;

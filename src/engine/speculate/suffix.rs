@@ -167,3 +167,164 @@ impl SuffixIndex {
         self.start + self.tokens.len() as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(tokens: &[u32]) -> SuffixIndex {
+        let mut index = SuffixIndex::default();
+        index.extend(tokens);
+        index
+    }
+
+    /// What a search has to find, by looking at every place: the position and the length.
+    fn sought(held: &[u32], context: &[u32]) -> Option<(usize, usize)> {
+        let mut best = None::<(usize, usize)>;
+        let mut looks = 0;
+        for at in (2..held.len()).rev() {
+            let mut len = 0;
+            while len < MOST_MATCHED
+                && len < at
+                && len < context.len()
+                && held[at - 1 - len] == context[context.len() - 1 - len]
+                && held[at - 1 - len] != BREAK
+            {
+                len += 1;
+            }
+            if len < LEAST_MATCHED || held[at] == BREAK || looks == MOST_LOOKS {
+                continue;
+            }
+            looks += 1;
+            if best.is_none_or(|(_, longest)| len > longest) {
+                best = Some((at, len));
+            }
+        }
+        best
+    }
+
+    /// What follows a place: the held text, and after its end itself again where that is equal already.
+    fn follows(held: &[u32], at: usize, len: usize, most: usize) -> Vec<u32> {
+        let mut all = held.to_vec();
+        let period = held.len() - at;
+        let mut followed = Vec::new();
+        while followed.len() < most && (followed.len() < period || len >= period) {
+            let next = all[at + followed.len()];
+            if next == BREAK {
+                break;
+            }
+            followed.push(next);
+            all.push(next);
+        }
+        followed
+    }
+
+    fn agrees(index: &SuffixIndex, held: &[u32], context: &[u32]) {
+        let found = index.longest(context);
+        let start = index.start;
+        assert_eq!(
+            found.map(|found| ((found.at - start) as usize, found.len)),
+            sought(held, context),
+            "{held:?} {context:?}"
+        );
+        if let Some(found) = found {
+            let after = index.after(found, 9);
+            let at = (found.at - start) as usize;
+            assert_eq!(
+                after,
+                follows(held, at, found.len, 9),
+                "{held:?} {context:?}"
+            );
+            assert!(!after.is_empty() && !after.contains(&BREAK));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn it_finds_what_looking_everywhere_finds(
+            letters in 1u32..5,
+            seeds in prop::collection::vec(0u32..1000, 0..120),
+            context in prop::collection::vec(0u32..4, 0..12),
+            forget in prop::collection::vec(0usize..40, 3),
+        ) {
+            let tokens: Vec<u32> = seeds.iter().map(|seed| seed % letters).collect();
+            let mut index = SuffixIndex::default();
+            for (i, &token) in tokens.iter().enumerate() {
+                index.push(token);
+                agrees(&index, &tokens[..=i], &tokens[..=i]);
+            }
+            agrees(&index, &tokens, &context);
+            // and with breaks in it, its beginning being forgotten
+            let mut held = tokens.clone();
+            for count in forget {
+                let count = count.min(held.len());
+                index.forget(count);
+                held.drain(..count);
+                for &token in &[&[BREAK][..], &context[..], &[BREAK, 1, 2, 1, 2, 1]].concat() {
+                    index.push(token);
+                    held.push(token);
+                }
+                agrees(&index, &held, &context);
+                agrees(&index, &held, &tokens);
+                assert!(index.tokens().eq(held.iter().copied()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_repeats_goes_on_as_far_as_is_asked() {
+        let index = of(&[9, 1, 2, 3, 1, 2, 3, 1]);
+        let found = index.longest(&[9, 1, 2, 3, 1, 2, 3, 1]).unwrap();
+        assert_eq!((found.at, found.len), (5, 4));
+        assert_eq!(index.after(found, 7), [2, 3, 1, 2, 3, 1, 2]);
+        // once is no repetition
+        let index = of(&[1, 2, 3, 4, 1, 2]);
+        let found = index.longest(&[1, 2, 3, 4, 1, 2]).unwrap();
+        assert_eq!(index.after(found, 9), [3, 4, 1, 2]);
+    }
+
+    #[test]
+    fn a_step_of_a_long_text_takes_no_longer_than_one_of_a_short_text() {
+        for (len, letters) in [
+            (100_000, 1),
+            (1_000_000, 1),
+            (1_000_000, 2),
+            (1_000_000, 50),
+        ] {
+            let (mut index, mut state) = (SuffixIndex::default(), 1u32);
+            let (mut context, mut looks) = (Vec::new(), 0);
+            for _ in 0..len {
+                state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+                let token = (state >> 16) % letters;
+                index.push(token);
+                context.push(token);
+                looks += index.search(&context).1;
+            }
+            let most = if letters == 1 { 1 } else { MOST_LOOKS };
+            assert!(looks > len / 2, "{looks} of {len}");
+            assert!(
+                looks <= most * len + MOST_MATCHED * MOST_LOOKS,
+                "{looks} of {len}"
+            );
+            assert!(index.heads.len() <= (letters * letters) as usize);
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_forgotten() {
+        let mut index = SuffixIndex::default();
+        for turn in 0..100 {
+            index.extend(&(0..50).map(|i| turn * 7 + i).collect::<Vec<u32>>());
+            index.push(BREAK);
+            index.forget(index.len().saturating_sub(102));
+        }
+        assert!(index.heads.len() <= 100, "{}", index.heads.len());
+        index.forget(index.len());
+        assert!(index.is_empty() && index.heads.is_empty());
+        index.extend(&[1, 2, 3]);
+        assert_eq!(index.after(index.longest(&[1, 2]).unwrap(), 4), [3]);
+    }
+}

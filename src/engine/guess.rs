@@ -1,0 +1,88 @@
+//! What an engine does around a step for those who propose: asks them before, tells them after.
+
+use super::EngineCore;
+use super::plan::StepPlan;
+use super::request::RequestId;
+use super::sequence::Sequence;
+use super::speculate::{Proposal, Text, Totals};
+use std::time::Instant;
+
+impl EngineCore {
+    /// What came of speculation so far.
+    pub fn speculation(&self) -> Totals {
+        self.speculator.totals()
+    }
+
+    /// Asks for proposals for whoever decodes in the next step.
+    pub(super) fn propose(&mut self) {
+        let scheduler = &self.scheduler;
+        let decodes = scheduler.running().filter(|sequence| sequence.gap() == 1);
+        let texts = decodes.map(|sequence| Text {
+            id: sequence.id,
+            tokens: &sequence.tokens,
+            cache_salt: &sequence.request.cache_salt,
+            sampling: &sequence.request.sampling,
+            most: scheduler.draftable(sequence),
+        });
+        let texts: Vec<Text> = texts.collect();
+        if texts.iter().all(|text| text.most == 0) {
+            return;
+        }
+        let start = now();
+        let proposals = self.speculator.propose(&texts, scheduler.limits().max_rows);
+        let ids: Vec<RequestId> = texts.iter().map(|text| text.id).collect();
+        self.speculator.took(seconds_since(start).unwrap_or(0.0));
+        let proposals = proposals.unwrap_or_else(|error| {
+            // nobody needs it to go on
+            log::warn!("the draft model proposes no more: {error}");
+            self.speculator.set_draft(None);
+            Vec::new()
+        });
+        for (id, proposal) in ids.into_iter().zip(proposals) {
+            if !proposal.tokens.is_empty() {
+                self.scheduler.draft(id, proposal);
+            }
+        }
+    }
+
+    /// Tells those who propose what became of it: `plan` was committed after `seconds` on the device.
+    pub(super) fn learn(&mut self, plan: &StepPlan, seconds: Option<f64>) {
+        let rows = plan.chunks.iter().map(|chunk| chunk.draws).sum();
+        // what a step with prompts takes tells nothing about rows
+        let is_plain = plan
+            .chunks
+            .iter()
+            .all(|chunk| chunk.len == 1 + chunk.drafted);
+        let seconds = seconds.filter(|_| is_plain);
+        if plan.verified.is_empty() {
+            self.speculator.plain(rows, seconds);
+            return;
+        }
+        let drafted = plan.chunks.iter().filter(|chunk| chunk.drafted > 0);
+        let accepted = self.scheduler.accepted().iter();
+        let outcomes: Vec<(RequestId, &Proposal, usize)> = drafted
+            .zip(&plan.verified)
+            .zip(accepted)
+            .map(|((chunk, verified), &accepted)| (chunk.id, &verified.proposal, accepted))
+            .collect();
+        self.speculator.learn(&outcomes, rows, seconds);
+    }
+
+    /// Whoever is over since the last call is forgotten by those who propose.
+    pub(super) fn settle(&mut self, mut told: impl FnMut(&Sequence)) {
+        for sequence in self.scheduler.take_over() {
+            told(&sequence);
+            let salt = &sequence.request.cache_salt;
+            self.speculator.end(sequence.id, &sequence.tokens, salt);
+        }
+    }
+}
+
+/// A browser has another clock; there nothing is measured.
+pub(super) fn now() -> Option<Instant> {
+    (!cfg!(target_family = "wasm")).then(Instant::now)
+}
+
+pub(super) fn seconds_since(start: Option<Instant>) -> Option<f64> {
+    start.map(|start| start.elapsed().as_secs_f64())
+}
