@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn what_the_other_model_does_not_know_is_not_chosen() {
-        let top = top(&[-1.0, -1.0, -2.0]);
-        close(&choices(&top, &drawn_at(1.0), 11).unwrap(), &[(10, 1.0)]);
-        assert_eq!(choices(&top, &drawn_at(1.0), 10), None);
+        let few = top(&[-1.0, -1.0, -2.0]);
+        close(&choices(&few, &drawn_at(1.0), 11).unwrap(), &[(10, 1.0)]);
+        assert_eq!(choices(&few, &drawn_at(1.0), 10), None);
         let many: Vec<f32> = (0..100).map(|i| -(i as f32) * 0.01).collect();
-        let many = super::tests::top(&many);
+        let many = top(&many);
         assert_eq!(
             choices(&many, &drawn_at(1.0), 1000).unwrap().len(),
             MOST_CHOICES
