@@ -2,6 +2,7 @@
 
 use super::request::{Request, Sampling};
 use super::scheduler::{Scheduler, StepPlan};
+use crate::kernels::sample::Drafted;
 use crate::kv::pages::PageCopy;
 use crate::model::step::{HeadRows, Span};
 
@@ -27,6 +28,8 @@ pub struct Row<'a> {
     pub window: &'a [u32],
     /// Position of the token that is drawn: with the seed, what the draw depends on.
     pub position: usize,
+    /// A token that was drawn for it from something else, and what from.
+    pub drafted: Option<Drafted>,
     /// Log-probabilities to report.
     pub logprobs: usize,
 }
@@ -63,6 +66,7 @@ impl<'a> Batch<'a> {
                 sampling, logprobs, ..
             } = &sequence.request;
             let seeds = sequence.seeds().take(chunk.draws - chunk.drafted);
+            let drafted = |ahead: usize| verified.and_then(|v| v.proposal.drafted(ahead));
             let row = |seed, ahead: usize| {
                 let seen = &text[..text.len() - chunk.drafted + ahead];
                 Row {
@@ -70,6 +74,7 @@ impl<'a> Batch<'a> {
                     seed,
                     window: &seen[seen.len().saturating_sub(sampling.repeat_last_n)..],
                     position: sequence.tokens.len() + ahead,
+                    drafted: drafted(ahead),
                     logprobs: *logprobs,
                 }
             };

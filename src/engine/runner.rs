@@ -116,6 +116,7 @@ impl Runner {
                     seed: 0,
                     window: &[],
                     position: step.num_tokens,
+                    drafted: None,
                     logprobs: 0,
                 };
                 let vocab_size = decoder.config().vocab_size;
@@ -141,6 +142,7 @@ impl Runner {
             seed: 0,
             window: &[],
             position: 1,
+            drafted: None,
             logprobs: 0,
         };
         let batch = Batch {
@@ -352,7 +354,7 @@ fn sampling_of(row: &Row) -> sample::Row {
         min_p: s.min_p,
         seed: row.seed,
         position: row.position as u32,
-        drafted: None,
+        drafted: row.drafted.clone(),
     }
 }
 
@@ -404,6 +406,7 @@ mod tests {
                 seed: 0,
                 window: &[],
                 position: 0,
+                drafted: None,
                 logprobs: 0,
             };
             assert_eq!(sampling_of(&row).top_k, expected, "{top_k}");

@@ -130,6 +130,7 @@ impl Trial<'_> {
                 seed: 0,
                 window: &[],
                 position: end,
+                drafted: None,
                 logprobs: 0,
             };
             let batch = Batch {

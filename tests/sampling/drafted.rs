@@ -4,7 +4,6 @@
 use super::{DRAWS, PLAIN, count, deviate, draw, gpu, logits};
 use nelumbo::gpu::faults::{Edit, ShaderFault};
 use nelumbo::gpu::{DType, Gpu, OpenOptions, Recorder};
-use nelumbo::kernels::ALL;
 use nelumbo::kernels::case::Data;
 use nelumbo::kernels::penalties;
 use nelumbo::kernels::sample::{self, Drafted, MOST_CHOICES, Row, draw_from, reference};
@@ -19,6 +18,8 @@ struct Pair {
     logits: Vec<f32>,
     row: Row,
     choices: Vec<(u32, f32)>,
+    /// Mistakes of several kinds show here.
+    is_telling: bool,
 }
 
 impl Pair {
@@ -28,6 +29,14 @@ impl Pair {
             logits: logits.to_vec(),
             row: row.clone(),
             choices,
+            is_telling: false,
+        }
+    }
+
+    fn telling(self) -> Pair {
+        Pair {
+            is_telling: true,
+            ..self
         }
     }
 
@@ -113,27 +122,27 @@ fn pairs() -> Vec<Pair> {
         temperature: 0.6,
         ..PLAIN
     };
+    let all = even(&(0..12).collect::<Vec<_>>());
     let reversed: Vec<f32> = twelve.iter().map(|l| -l).collect();
     let others: Vec<u32> = (4..12).map(likely).collect();
     let wide = logits(12, 64, 2.0);
+    let (even_low, even_high) = (even(&[0, 1, 2, 3, 4, 5]), even(&[6, 7, 8, 9, 10, 11]));
+    let flat = [0.0; 12];
     vec![
-        Pair::new("near", &twelve, &PLAIN, near(&twelve, 13, 0.7, 1.0)),
+        Pair::new("near", &twelve, &PLAIN, near(&twelve, 13, 0.7, 1.0)).telling(),
         Pair::new("equal", &twelve, &PLAIN, best.clone()),
-        Pair::new("the likeliest", &twelve, &PLAIN, vec![(likely(0), 1.0)]),
+        Pair::new("the likeliest", &twelve, &PLAIN, vec![(likely(0), 1.0)]).telling(),
         Pair::new("another one", &twelve, &PLAIN, vec![(likely(3), 1.0)]),
-        Pair::new("even", &twelve, &PLAIN, even(&(0..12).collect::<Vec<_>>())),
+        Pair::new("even", &twelve, &PLAIN, all.clone()).telling(),
+        Pair::new("half", &flat, &PLAIN, even_low).telling(),
+        Pair::new("other half", &flat, &PLAIN, even_high).telling(),
         Pair::new(
             "turned round",
             &twelve,
             &PLAIN,
             near(&reversed, 0, 0.0, 1.0),
         ),
-        Pair::new(
-            "two",
-            &twelve,
-            &cold,
-            vec![(likely(0), 0.1), (likely(1), 0.9)],
-        ),
+        Pair::new("two", &twelve, &cold, vec![(likely(0), 0.1), (0, 0.9)]).telling(),
         Pair::new("never kept", &twelve, &top_k, even(&others)),
         Pair::new(
             "one that is never kept",
@@ -514,49 +523,29 @@ fn every_mistake_is_noticed_by_frequencies_and_by_cases() {
     if gpu().is_none() {
         return;
     }
-    let entry = ALL
-        .iter()
-        .find(|entry| entry.kernel.name == "sample")
-        .unwrap();
-    let cases = (entry.cases)();
+    let cases = sample::cases();
+    let drafted = || cases.iter().filter(|case| case.name.ends_with("drafted"));
     for fault in &FAULTS {
         let faulty = Gpu::open(&OpenOptions {
             faults: vec![fault],
             ..OpenOptions::default()
         })
         .unwrap();
-        let found = pairs().into_iter().map(|pair| {
-            let ids = pair.drawn_on(&faulty);
-            // what is never kept has no frequency to be compared with
-            let p = reference(&pair.logits, &pair.row);
-            let impossible = ids.iter().any(|&id| p[id as usize] == 0.0);
-            let found = if impossible {
-                f64::INFINITY
-            } else {
-                pair.deviate(&ids)
-            };
-            (found, pair.name)
-        });
+        let telling = pairs().into_iter().filter(|pair| pair.is_telling);
+        let found = telling.map(|pair| (pair.deviate(&pair.drawn_on(&faulty)), pair.name));
         let found: Vec<(f64, String)> = found.collect();
         println!("{}: {found:.1?}", fault.name);
-        let wrong = found.iter().filter(|(found, _)| *found > 10.0).count();
-        assert!(wrong >= 3, "{}: {found:?}", fault.name);
-        let noticed = cases
-            .iter()
-            .filter(|case| !case.run(&faulty).unwrap().is_empty());
-        let noticed: Vec<&str> = noticed.map(|case| case.name.as_str()).collect();
-        println!("{}: {noticed:?}", fault.name);
-        assert!(noticed.len() >= 3, "{}: {noticed:?}", fault.name);
+        let beyond = |limit| found.iter().filter(|(found, _)| *found > limit).count();
         assert!(
-            noticed.iter().all(|name| name.ends_with("drafted")),
-            "{}: {noticed:?}",
+            beyond(5.0) >= 3 && beyond(20.0) >= 1,
+            "{}: {found:?}",
             fault.name
         );
-        // and the case that a model is checked by when it is loaded
-        let short = nelumbo::kernels::sample::cases()
-            .into_iter()
-            .find(|case| case.name == "49152, drafted")
-            .unwrap();
-        assert!(!short.run(&faulty).unwrap().is_empty(), "{}", fault.name);
+        let noticed = drafted().filter(|case| !case.run(&faulty).unwrap().is_empty());
+        let noticed: Vec<&str> = noticed.map(|case| case.name.as_str()).collect();
+        println!("{}: {noticed:?}", fault.name);
+        // and by the case that a model is checked by when it is loaded
+        let at_load = noticed.contains(&"49152, drafted");
+        assert!(noticed.len() >= 5 && at_load, "{}: {noticed:?}", fault.name);
     }
 }

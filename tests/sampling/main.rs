@@ -302,7 +302,7 @@ fn filters_that_leave_one_token_are_argmax() {
         },
     ];
     for (vocab_size, copies) in [(1, 2), (2, 4), (257, 8), (49152, 2)] {
-        let rows: Vec<Row> = settings.repeat(copies);
+        let rows = vec![settings.clone(); copies].concat();
         let mut logits = logits(vocab_size as u64, rows.len() * vocab_size, 3.0);
         // one clear winner: temperature and min-p let what f32 cannot tell apart tie
         for (row, logits) in logits.chunks_mut(vocab_size).enumerate() {
@@ -431,7 +431,7 @@ fn broken_logits_end_with_a_token() {
     ];
     for vocab_size in [1, 3, 257, 1000] {
         let mut data = Data::new(vocab_size as u64);
-        let rows: Vec<Row> = settings.repeat(8);
+        let rows = vec![settings.clone(); 8].concat();
         let logits: Vec<f32> = (0..rows.len() * vocab_size)
             .map(|_| edges[data.below(edges.len())])
             .collect();

@@ -200,6 +200,7 @@ impl Company {
                     seed: sampling.seed,
                     window: &text[end.saturating_sub(sampling.repeat_last_n)..end],
                     position: end,
+                    drafted: None,
                     logprobs: 0,
                 });
             }

@@ -25,11 +25,12 @@ const FRESH: u64 = 512;
 /// How far the common factor and a count's own go towards what a step took: of the logarithm, so much.
 const COMMON_RATE: f64 = 0.15;
 const OWN_RATE: f64 = 0.05;
+/// The common factor goes half as far for a count that was measured so often. Of counts that were measured once,
+/// those that were fast by chance are chosen, and then look as if all steps had got slower.
+const SURE: f64 = 8.0;
 /// A count's own goes farther by its share of so many steps since it was measured, up to a half.
 const RATE_STEPS: f64 = 512.0;
 const MOST_RATE: f64 = 0.5;
-/// The first steps of a count may be slowed down by what a device does once: the fastest of so many counts.
-const FIRST_STEPS: u32 = 4;
 /// A step that took longer than foretold by this factor was held up by something else.
 const HELD_UP: f64 = 1.5;
 /// A figure that is no longer fresh may have become smaller by this factor.
@@ -89,16 +90,17 @@ impl Cost {
             (known.relative, known.count) = (measured, 1);
             return;
         }
-        let is_first = known.count < FIRST_STEPS;
+        let count = f64::from(known.count);
         known.count = known.count.saturating_add(1);
         let ratio = (measured / known.relative).min(HELD_UP);
-        if is_first && ratio < 1.0 {
+        if count == 1.0 && ratio < 1.0 {
+            // the first may have been slowed down by what a device does once
             known.relative = measured;
             return;
         }
         let own = (OWN_RATE + age / RATE_STEPS).min(MOST_RATE);
-        known.relative *= ratio.powf(own);
-        self.common *= ratio.powf(COMMON_RATE);
+        known.relative *= ratio.powf(own.max(1.0 / (count + 1.0)));
+        self.common *= ratio.powf(COMMON_RATE * count / (count + SURE));
     }
 
     /// Seconds that a step of `rows` takes, as far as is known; `None` before any was measured.

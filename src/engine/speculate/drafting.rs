@@ -124,6 +124,7 @@ mod tests {
         rows: 64,
         credit: 100.0,
         beside: [0.0; 3],
+        spent: 0.0,
     };
 
     fn guess(chance: f64, len: usize) -> Guess {

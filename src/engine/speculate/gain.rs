@@ -8,15 +8,19 @@
 //! ```
 //!
 //! is largest. Seconds are a stair where kernels take rows in tiles, so each `m` is looked at. Where seconds or
-//! chances are not known well, what they may be at best counts, as long as what it takes at worst can be
-//! afforded: that is how they become known.
+//! chances are not known well, what they may be at best counts: that is how they become known.
+//!
+//! Whatever is verified has to be affordable: if it takes what it may at worst, and brings half of what is
+//! expected.
 
-use super::cost::{Cost, MOST_ROWS, Seconds};
+use super::cost::{Cost, MOST_ROWS};
 
 /// Plain steps are as good as what brings no more than this factor of them...
-const MARGIN: f64 = 1.02;
+const MARGIN: f64 = 1.03;
 /// ... and what is known is as good as what may bring no more than this factor of it.
 const HOPE_MARGIN: f64 = 1.05;
+/// Of what is expected to be accepted, so much is counted on.
+const COUNTED_ON: f64 = 0.5;
 /// A step has at most so many times the rows of the largest that was measured.
 const GROWTH: usize = 2;
 
@@ -38,8 +42,10 @@ pub struct Bounds {
     pub rows: usize,
     /// Seconds that may be lost.
     pub credit: f64,
-    /// Seconds that proposing takes beside it: at best, as far as is known, and at worst.
+    /// Seconds that proposing takes where something is verified: at best, as far as is known, and at worst.
     pub beside: [f64; 3],
+    /// Seconds that proposing took, whatever is verified.
+    pub spent: f64,
 }
 
 /// What is verified, and what it brings.
@@ -66,14 +72,23 @@ pub fn choose(guesses: &[Guess], cost: &Cost, bounds: &Bounds) -> Choice {
         return nothing;
     };
     let most = bounds.rows.min(MOST_ROWS).saturating_sub(base);
-    let plain_rate = base as f64 / plain;
-    let [low, expected, high] = bounds.beside;
+    let plain_rate = base as f64 / (plain + bounds.spent);
+    let [low, expected, high] = bounds.beside.map(|seconds| seconds + bounds.spent);
     let likely = worths(guesses, most, |guess| guess.chance);
-    let affords = |seconds: f64| seconds - plain <= bounds.credit;
+    let counted_on: Vec<f64> = likely
+        .iter()
+        .scan(0.0, |tokens, &(worth, _)| {
+            *tokens += COUNTED_ON * worth;
+            Some(*tokens)
+        })
+        .collect();
+    let affords = |rows: usize, seconds: f64| {
+        let saved = plain * counted_on[rows - base - 1] / base as f64;
+        bounds.credit >= 0.0 && seconds + high - plain - saved <= bounds.credit
+    };
     let known = best(base, &likely, |rows| {
-        let seconds = cost.seconds(rows)?;
-        let all = seconds.expected + expected;
-        (seconds.is_known && affords(seconds.high + high)).then_some(all)
+        let seconds = cost.seconds(rows).filter(|seconds| seconds.is_known)?;
+        affords(rows, seconds.high).then_some(seconds.expected + expected)
     });
     let known = known.filter(|&(_, rate)| rate > plain_rate * MARGIN);
     // as long as something pays, chances are found out by it
@@ -83,8 +98,8 @@ pub fn choose(guesses: &[Guess], cost: &Cost, bounds: &Bounds) -> Choice {
     };
     let growth = GROWTH * cost.most_rows();
     let hoped = best(base, &hopeful, |rows| {
-        let seconds: Seconds = cost.seconds(rows).filter(|_| rows <= growth)?;
-        affords(seconds.high + high).then_some(seconds.low + low)
+        let seconds = cost.seconds(rows).filter(|_| rows <= growth)?;
+        affords(rows, seconds.high).then_some(seconds.low + low)
     });
     let enough = known.map_or(plain_rate, |(_, rate)| rate) * HOPE_MARGIN;
     let (picked, (count, rate)) = match (known, hoped.filter(|&(_, rate)| rate > enough)) {
@@ -150,6 +165,7 @@ mod tests {
         rows: 64,
         credit: 100.0,
         beside: [0.0; 3],
+        spent: 0.0,
     };
 
     /// Every number of rows up to 32 is known.
@@ -192,15 +208,16 @@ mod tests {
 
     #[test]
     fn the_likeliest_of_all_sequences_are_verified() {
-        // a row more costs a third of what a sequence alone brings in its time
-        let cost = known(|rows| 1.0 + 0.15 * (rows - 1) as f64);
+        let cost = known(|rows| 1.0 + 0.05 * (rows - 1) as f64);
         let guesses = [guess(0.9, 16), guess(0.2, 16), guess(0.6, 2), guess(0.0, 0)];
         let lens = lens(&guesses, &cost, &FREE);
         assert!(lens[0] > 3 && lens[0] < 16, "{lens:?}");
         assert_eq!(lens[1..], [0, 2, 0]);
-        // whatever else could be verified is worth less than what is
-        let worst = 0.9f64.powi(lens[0] as i32).min(0.36);
-        assert!(worst > 0.2 && 0.9f64.powi(lens[0] as i32 + 1) < 0.45);
+        // a token more is worth less than what its row takes would bring otherwise
+        let worth = |j: usize| 0.9f64.powi(j as i32);
+        let tokens = 4.0 + 0.6 + 0.36 + (1..=lens[0]).map(worth).sum::<f64>();
+        let rate = tokens / cost.expected(6 + lens[0]).unwrap();
+        assert!(worth(lens[0]) > 0.05 * rate && worth(lens[0] + 1) < 0.05 * rate);
     }
 
     #[test]
@@ -215,15 +232,15 @@ mod tests {
         cost.learn(1, 1.0);
         assert_eq!(lens(&guesses, &cost, &FREE), [1], "twice the rows at most");
         let poor = Bounds {
-            credit: 0.9,
+            credit: 0.0,
             ..FREE
         };
         assert_eq!(lens(&guesses, &cost, &poor), [0]);
-        cost.learn(2, 1.1);
+        cost.learn(2, 1.3);
         assert_eq!(lens(&guesses, &cost, &poor), [1], "known to cost little");
         assert_eq!(lens(&guesses, &cost, &FREE), [3]);
         let broke = Bounds {
-            credit: 0.05,
+            credit: -0.01,
             ..FREE
         };
         assert_eq!(lens(&guesses, &cost, &broke), [0]);
@@ -263,5 +280,15 @@ mod tests {
         assert_eq!((dear.lens, dear.rate), (vec![1], 1.28));
         let none = choose(&guesses, &cost, &beside(0.6));
         assert_eq!((none.lens, none.rate), (vec![0], 1.0));
+        // what is spent already is no reason to waste it
+        let spent = Bounds { spent: 0.6, ..FREE };
+        let choice = choose(&guesses, &cost, &spent);
+        assert_eq!((choice.lens, choice.rate), (vec![1], 1.0));
+        // but it is lost as well
+        let poor = Bounds {
+            credit: 0.2,
+            ..spent
+        };
+        assert_eq!(choose(&guesses, &cost, &poor).lens, [0]);
     }
 }

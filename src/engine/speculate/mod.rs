@@ -28,6 +28,7 @@ pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
 use crate::error::Result;
+use crate::kernels::sample::Drafted;
 
 /// Tokens that are proposed for a sequence in a step, at most.
 pub const MOST_DRAFTED: usize = 16;
@@ -61,6 +62,13 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// The token at `at` with what it was drawn from, if it was.
+    pub fn drafted(&self, at: usize) -> Option<Drafted> {
+        let choices = self.choices.get(at)?.clone();
+        let token = self.tokens[at];
+        Some(Drafted { token, choices })
+    }
+
     /// No more than the first `len` tokens.
     pub fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);

@@ -225,6 +225,10 @@ impl Speculator {
         let Some(draft) = &mut self.draft else {
             return Ok(());
         };
+        let most = asked.iter().map(|text| text.most).max().unwrap_or(0);
+        if !draft.is_free() {
+            self.drafting.ask(most, self.cost.expected(asked.len()));
+        }
         let wanting: Vec<bool> = proposals.iter().map(|p| p.tokens.is_empty()).collect();
         propose_for(&mut **draft, asked, |i| wanting[i], DRAFTS, proposals)
     }
@@ -240,6 +244,7 @@ impl Speculator {
             rows: max_rows,
             credit: self.account.credit(),
             beside: [0.0; 3],
+            spent: 0.0,
         };
         let guesses = self.guesses(asked, proposals);
         if let Some(draft) = &mut self.draft {
@@ -268,7 +273,7 @@ impl Speculator {
             if len > 0 {
                 if !draft.is_free() {
                     self.drafting.ask(len, self.cost.expected(asked.len()));
-                    bounds.credit -= self.drafting.expected();
+                    bounds.spent = self.drafting.expected();
                 }
                 let is_asked = |i: usize| drafts[i].is_some();
                 let texts = asked.iter().map(|text| Text {

@@ -126,19 +126,18 @@ impl SuffixIndex {
         (best, looks)
     }
 
-    /// What followed a place that [`SuffixIndex::longest`] found: at most `most` tokens of the same text.
-    /// Where the context was this text, what follows may come to its end; then it is followed by what began
-    /// there, as long as more than one turn of it was equal.
+    /// What followed a place that [`SuffixIndex::longest`] found: at most `most` tokens of the same text. Where
+    /// that comes to the end of what is held, it goes on as it began, if all of it was there twice in a row.
     pub fn after(&self, found: Found, most: usize) -> Vec<u32> {
         let start = (found.at - self.start) as usize;
-        let period = self.len() - start;
-        let most = if found.len >= period {
-            most
-        } else {
-            most.min(period)
+        let turn = self.len() - start;
+        let is_second = turn <= start.min(MOST_MATCHED) && {
+            let first = self.tokens.range(start - turn..start);
+            first.eq(self.tokens.range(start..))
         };
+        let most = if is_second { most } else { most.min(turn) };
         (0..most)
-            .map(|i| self.tokens[start + i % period])
+            .map(|i| self.tokens[start + i % turn])
             .take_while(|&token| token != BREAK)
             .collect()
     }
@@ -204,20 +203,16 @@ mod tests {
         best
     }
 
-    /// What follows a place: the held text, and after its end itself again where that is equal already.
-    fn follows(held: &[u32], at: usize, len: usize, most: usize) -> Vec<u32> {
-        let mut all = held.to_vec();
-        let period = held.len() - at;
-        let mut followed = Vec::new();
-        while followed.len() < most && (followed.len() < period || len >= period) {
-            let next = all[at + followed.len()];
-            if next == BREAK {
-                break;
-            }
-            followed.push(next);
-            all.push(next);
+    /// What follows a place: the held text, and after its end itself again where it repeats already.
+    fn follows(held: &[u32], at: usize, most: usize) -> Vec<u32> {
+        let (before, mut turn) = (&held[..at], held[at..].to_vec());
+        if turn.len() <= MOST_MATCHED && before.ends_with(&turn) {
+            turn = turn.repeat(most);
         }
-        followed
+        turn.truncate(most);
+        turn.into_iter()
+            .take_while(|&token| token != BREAK)
+            .collect()
     }
 
     fn agrees(index: &SuffixIndex, held: &[u32], context: &[u32]) {
@@ -231,11 +226,7 @@ mod tests {
         if let Some(found) = found {
             let after = index.after(found, 9);
             let at = (found.at - start) as usize;
-            assert_eq!(
-                after,
-                follows(held, at, found.len, 9),
-                "{held:?} {context:?}"
-            );
+            assert_eq!(after, follows(held, at, 9), "{held:?} {context:?}");
             assert!(!after.is_empty() && !after.contains(&BREAK));
         }
     }
