@@ -226,6 +226,7 @@ impl DraftModel {
                     seed: 0,
                     window: &[],
                     position,
+                    drafted: None,
                     logprobs: match work.text.sampling.is_greedy() {
                         true => 0,
                         false => MOST_CHOICES,
