@@ -28,6 +28,8 @@ const PURE: &[&str] = &[
     "src/engine/sequence.rs",
     "src/engine/request.rs",
     "src/engine/batch.rs",
+    "src/engine/speculate/draft/choices.rs",
+    "src/engine/speculate/draft/held.rs",
     "src/engine/simulate/arrivals.rs",
     "src/engine/simulate/contiguous.rs",
     "src/engine/simulate/cost.rs",

@@ -106,11 +106,21 @@ impl Model {
         options: &LoadOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Model> {
+        Model::load_as(path, progress, |_, _| Ok(options.clone()))
+    }
+
+    /// The same, with options that depend on what the files say.
+    pub(super) fn load_as(
+        path: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+        options: impl FnOnce(&Config, &Texts) -> Result<LoadOptions>,
+    ) -> Result<Model> {
         let files = formats::open(path)?;
         let family = family(&files)?;
         let config = (family.config)(&files)?;
         let mut texts = Texts::load(&files)?;
         fit_vocab(&files, &mut texts, config.vocab_size)?;
+        let options = &options(&config, &texts)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
         let gpu = kernels::open(&OpenOptions {
@@ -279,7 +289,7 @@ fn sizes(
 
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
-fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
+pub(super) fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
     let limit = asked.unwrap_or(Bounds::of(gpu).default_limit());
     match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {

@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use nelumbo::engine::speculate::DraftModel;
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::warm::shader_hash;
-use nelumbo::model::{Numerics as Mode, SamplingDefaults, Texts};
+use nelumbo::model::{Beside, Numerics as Mode, SamplingDefaults, Texts};
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
@@ -23,7 +24,9 @@ use crate::exit::{Failure, say};
 use crate::generate::{Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Numerics, SafeMode, Timings, Tuning, Usage};
+use crate::output::{
+    Answer, Device, Memory, Numerics, SafeMode, Speculation, Timings, Tuning, Usage,
+};
 use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
 use crate::stopwatch::Stopwatch;
@@ -68,8 +71,13 @@ pub fn open(
         )?
     };
     let path = path.to_owned();
+    let draft = options.speculation.draft.clone();
+    let engine_options = EngineOptions {
+        speculate: options.speculation.options,
+        ..EngineOptions::default()
+    };
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning, safe_mode)) =
-        Engine::start_with(EngineOptions::default(), move |options| {
+        Engine::start_with(engine_options, move |options| {
             let mut bar = None;
             let mut progress = |done: u64, all: u64| {
                 let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -82,7 +90,7 @@ pub fn open(
                 .map_err(|error| error.during(LOADING))?;
             let other_bytes = engine.other_bytes();
             let decoder = engine.decoder();
-            let memory = Memory {
+            let mut memory = Memory {
                 weights_bytes: decoder.weights().size_bytes(),
                 kv_bytes: decoder.kv().size_bytes(),
                 scratch_bytes: decoder.scratch_bytes(),
@@ -91,6 +99,18 @@ pub fn open(
             let (numerics, tuning) = (Numerics::of(decoder), Tuning::of(decoder.tuned()));
             let context_limit = engine.servable_len();
             let safe_mode = SafeMode::of(decoder);
+            if let Some(draft) = draft {
+                let target = Beside {
+                    path: &path,
+                    texts: &texts,
+                    decoder,
+                    options: &load,
+                    taken_bytes: memory.total(),
+                };
+                let mut draft = load_draft(&draft, target, quiet)?;
+                memory.other_bytes += draft.size_bytes();
+                engine.set_draft(Box::new(draft));
+            }
             let about = (
                 texts,
                 gpu,
@@ -125,6 +145,19 @@ pub fn open(
         load_time,
         quiet,
     })
+}
+
+/// A model that guesses for another.
+fn load_draft(path: &Path, target: Beside<'_>, quiet: bool) -> nelumbo::Result<DraftModel> {
+    let mut bar = None;
+    let mut progress = |done: u64, all: u64| {
+        let start = || Progress::on_terminal("loading the draft model", all, quiet);
+        bar.get_or_insert_with(start).at(done);
+    };
+    let vocab_size = target.decoder.config().vocab_size;
+    let model = Model::load_draft(path, target, &mut progress);
+    let draft = model.and_then(|model| DraftModel::new(model.decoder, vocab_size));
+    draft.map_err(|error| error.during(LOADING))
 }
 
 /// Where results are kept, unless that is switched off.
@@ -314,6 +347,11 @@ impl Session {
             numerics: self.numerics.clone(),
             tuning: self.tuning.clone(),
             safe_mode: self.safe_mode.clone(),
+            speculation: Speculation {
+                proposed: stats.counts.proposed,
+                accepted: stats.counts.accepted,
+                target_passes: stats.counts.passes,
+            },
             context_limit: self.context_limit,
         })
     }

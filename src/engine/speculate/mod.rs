@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod cost;
+pub mod draft;
 pub mod drafting;
 pub mod gain;
 pub mod ngram;
@@ -21,6 +22,7 @@ pub mod recent;
 mod speculator;
 pub mod suffix;
 
+pub use draft::DraftModel;
 pub use options::{Speculate, SpeculateOptions};
 pub use speculator::{Speculator, Totals};
 
