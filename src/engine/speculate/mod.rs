@@ -23,7 +23,7 @@ mod speculator;
 pub mod suffix;
 
 pub use draft::DraftModel;
-pub use options::{Speculate, SpeculateOptions};
+pub use options::{DraftDraws, Speculate, SpeculateOptions};
 pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
