@@ -229,7 +229,10 @@ mod tests {
     #[test]
     fn a_step_that_was_held_up_counts_for_little() {
         let mut cost = Cost::default();
+        // the first of all by what a device does once
+        cost.learn(1, 7.0);
         (0..20).for_each(|_| cost.learn(1, 1.0));
+        assert!(near(cost.expected(1).unwrap(), 1.0, 1e-9));
         cost.learn(1, 50.0);
         assert!(cost.expected(1).unwrap() < 1.1);
         (0..5).for_each(|_| cost.learn(8, 1.0));

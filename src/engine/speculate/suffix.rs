@@ -260,6 +260,7 @@ mod tests {
                 }
                 agrees(&index, &held, &context);
                 agrees(&index, &held, &tokens);
+                agrees(&index, &held, &held);
                 assert!(index.tokens().eq(held.iter().copied()));
             }
         }
