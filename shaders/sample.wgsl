@@ -8,7 +8,8 @@
 //                 equal logits at temperature 0, go to the lowest id
 // A row may have a list: a token that was drafted, and what it was drawn from. Then, but at temperature
 // 0, the draw is another one of the same distribution, which keeps that token as often as can be:
-// sample/drafted. A row without a list is not touched by it.
+// sample/drafted. A row without a list draws the same beside it, and where no row has one nothing of this is
+// in the kernel: sample/drafted_none.
 //
 // Shapes   logits: [num_rows, vocab_size] f32 as bits; rows: the words of a step, 9 per row:
 //            temperature, top_k (0: all), top_p (1: all), min_p (0: all), seed (low, high), position,
@@ -24,7 +25,7 @@
 //          looked at from there on. Which tokens are listed changes nothing but the time.
 // Never    a NaN, unless there is nothing else: then id 0. Logits beyond 1e30 weigh as 1e30.
 // Dispatch one workgroup per row.
-// Parts    lib/order, lib/rng, sample/drafted
+// Parts    lib/order, lib/rng; sample/drafted or sample/drafted_none
 const SAMPLE_WG: u32 = 256u;
 const SAMPLE_ROW: u32 = 9u;
 const SAMPLE_UNIT: f32 = 1073741824.0; // 2^30: the largest token's mass
@@ -56,6 +57,10 @@ var<workgroup> sample_found: vec3<u32>;
 // Tokens to look at: a whole row, or the list.
 struct SampleTokens { first: u32, num: u32, listed: u32 }
 struct SampleScale { largest: f32, inverse: f32 }
+// Keys below `lowest` are out, and whose mass is below `min_p`, but for the best (key, id).
+struct SampleKept { lowest: u32, best: vec2<u32>, min_p: f32, scale: SampleScale }
+// A lane's best (score, id), and the id that is written where no lane has one.
+struct SampleDrawn { token: vec2<u32>, otherwise: u32 }
 
 fn sample_token(tokens: SampleTokens, i: u32) -> vec2<u32> {
     if (tokens.listed == 1u) { return sample_list[i]; }
@@ -247,6 +252,23 @@ fn sample_shortlist(tokens: SampleTokens, bound: u32, lane: u32) -> u32 {
     return found.x;
 }
 
+// The best (score, id) that this lane sees.
+fn sample_draw(row: u32, tokens: SampleTokens, kept: SampleKept, lane: u32) -> vec2<u32> {
+    var drawn = vec2<u32>(0u, 0xffffffffu);
+    let stream = rng_stream(rows[row + 4u], rows[row + 5u], rows[row + 6u]);
+    for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
+        let token = sample_token(tokens, i);
+        if (token.x >= kept.lowest) {
+            let scaled = sample_scaled(token.x, kept.scale);
+            if (token.x == kept.best.x || exp(scaled) >= kept.min_p) {
+                let score = order_key(bitcast<u32>(scaled + rng_gumbel(rng_bits(stream, token.y))));
+                drawn = sample_better(drawn, vec2<u32>(score, token.y));
+            }
+        }
+    }
+    return drawn;
+}
+
 @compute @workgroup_size(SAMPLE_WG)
 fn sample(@builtin(workgroup_id) workgroup: vec3<u32>,
           @builtin(local_invocation_index) lane: u32) {
@@ -296,36 +318,13 @@ fn sample(@builtin(workgroup_id) workgroup: vec3<u32>,
         lowest = sample_select(tokens, lowest, wanted, true, scale, lane);
     }
 
-    // What is written where nothing is drawn.
-    var otherwise = best.y;
-    var drawn = vec2<u32>(0u, 0xffffffffu);
-    let num_choices = rows[row + 8u];
-    if (!greedy && num_choices == 0u) {
-        let stream = rng_stream(rows[row + 4u], rows[row + 5u], rows[row + 6u]);
-        for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
-            let token = sample_token(tokens, i);
-            if (token.x >= lowest) {
-                let scaled = sample_scaled(token.x, scale);
-                if (token.x == best.x || exp(scaled) >= min_p) {
-                    let score = order_key(bitcast<u32>(scaled + rng_gumbel(rng_bits(stream, token.y))));
-                    drawn = sample_better(drawn, vec2<u32>(score, token.y));
-                }
-            }
-        }
+    var drawn = SampleDrawn(vec2<u32>(0u, 0xffffffffu), best.y);
+    if (!greedy) {
+        let kept = SampleKept(lowest, best, min_p, scale);
+        drawn = drafted_row(row, workgroup.x * params.vocab_size, tokens, kept, lane);
     }
-    if (!greedy && num_choices > 0u) {
-        let choices = DraftedChoices(rows[row + 7u], num_choices);
-        let kept = DraftedKept(lowest, best.x, min_p, scale);
-        let total = drafted_total(tokens, kept, lane);
-        let drafted = rows[choices.first];
-        let mass = drafted_mass_of(drafted, workgroup.x * params.vocab_size, kept);
-        otherwise = select(best.y, drafted, mass > 0.0);
-        if (!drafted_accepts(row, choices, mass, total)) {
-            drawn = drafted_draw(row, choices, tokens, kept, total, lane);
-        }
-    }
-    let winner = sample_reduce(drawn, lane);
+    let winner = sample_reduce(drawn.token, lane);
     if (lane == 0u) {
-        ids[workgroup.x] = select(winner.y, otherwise, greedy || winner.y == 0xffffffffu);
+        ids[workgroup.x] = select(winner.y, drawn.otherwise, greedy || winner.y == 0xffffffffu);
     }
 }

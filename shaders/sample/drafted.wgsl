@@ -1,4 +1,4 @@
-// The draw of a row of `sample` for which a token was drafted: x, drawn on the host from the listed
+// The draw of a row of `sample` for which a token may have been drafted: x, drawn on the host from the listed
 // choices with their probabilities q (Leviathan et al., "Fast Inference from Transformers via
 // Speculative Decoding", 2023). With p(t) = mass(t) / total over the tokens that were kept:
 //   accept  x, where it is kept and u q(x) < p(x); u in (0, 1) from a stream of (seed, position) of its
@@ -18,17 +18,15 @@ const DRAFTED_NOTHING: f32 = 1e-37; // masses and rests up to here are none
 
 // Entries (id, q) in the words of a step.
 struct DraftedChoices { first: u32, num: u32 }
-// Keys below `lowest` are out, and whose mass is below `min_p`, but for the best.
-struct DraftedKept { lowest: u32, best: u32, min_p: f32, scale: SampleScale }
 
 // A token's mass, the largest being 1; 0 where it is not kept.
-fn drafted_mass(key: u32, kept: DraftedKept) -> f32 {
+fn drafted_mass(key: u32, kept: SampleKept) -> f32 {
     let mass = exp(sample_scaled(key, kept.scale));
-    return select(0.0, mass, key >= kept.lowest && (key == kept.best || mass >= kept.min_p));
+    return select(0.0, mass, key >= kept.lowest && (key == kept.best.x || mass >= kept.min_p));
 }
 
 // The same for an id, of a row that begins at `first`.
-fn drafted_mass_of(id: u32, first: u32, kept: DraftedKept) -> f32 {
+fn drafted_mass_of(id: u32, first: u32, kept: SampleKept) -> f32 {
     if (id >= params.vocab_size) { return 0.0; }
     let mass = drafted_mass(order_key(logits[first + id]), kept);
     return select(0.0, mass, mass > DRAFTED_NOTHING);
@@ -43,7 +41,7 @@ fn drafted_units(mass: f32) -> vec2<u32> {
 }
 
 // The mass of all tokens that were kept.
-fn drafted_total(tokens: SampleTokens, kept: DraftedKept, lane: u32) -> f32 {
+fn drafted_total(tokens: SampleTokens, kept: SampleKept, lane: u32) -> f32 {
     var sum = vec2<u32>(0u);
     for (var i = lane; i < tokens.num; i += SAMPLE_WG) {
         sum = sample_add64(sum, drafted_units(drafted_mass(sample_token(tokens, i).x, kept)));
@@ -71,7 +69,7 @@ fn drafted_share(id: u32, choices: DraftedChoices) -> f32 {
 }
 
 // The best (score, id) that this lane sees of what q leaves of p.
-fn drafted_draw(row: u32, choices: DraftedChoices, tokens: SampleTokens, kept: DraftedKept, total: f32, lane: u32) -> vec2<u32> {
+fn drafted_draw(row: u32, choices: DraftedChoices, tokens: SampleTokens, kept: SampleKept, total: f32, lane: u32) -> vec2<u32> {
     // A bit for each listed id, of its 13 lowest bits: few others are looked up. The sums are done with.
     atomicStore(&sample_low[lane], 0u);
     workgroupBarrier();
@@ -95,6 +93,24 @@ fn drafted_draw(row: u32, choices: DraftedChoices, tokens: SampleTokens, kept: D
             let logarithm = select(sample_scaled(token.x, kept.scale), log(rest), share > 0.0);
             let score = order_key(bitcast<u32>(logarithm + rng_gumbel(rng_bits(stream, token.y))));
             drawn = sample_better(drawn, vec2<u32>(score, token.y));
+        }
+    }
+    return drawn;
+}
+
+// The draw of a row whose logits begin at `first`.
+fn drafted_row(row: u32, first: u32, tokens: SampleTokens, kept: SampleKept, lane: u32) -> SampleDrawn {
+    var drawn = SampleDrawn(vec2<u32>(0u, 0xffffffffu), kept.best.y);
+    let choices = DraftedChoices(rows[row + 7u], rows[row + 8u]);
+    if (choices.num == 0u) {
+        drawn.token = sample_draw(row, tokens, kept, lane);
+    } else {
+        let total = drafted_total(tokens, kept, lane);
+        let drafted = rows[choices.first];
+        let mass = drafted_mass_of(drafted, first, kept);
+        if (mass > 0.0) { drawn.otherwise = drafted; }
+        if (!drafted_accepts(row, choices, mass, total)) {
+            drawn.token = drafted_draw(row, choices, tokens, kept, total, lane);
         }
     }
     return drawn;

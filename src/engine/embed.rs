@@ -14,7 +14,7 @@ use super::EngineCore;
 use super::scheduler::MAX_LOSSES;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu};
-use crate::kv::Tables;
+use crate::kv::{PagePool, Tables};
 use crate::model::config::NormKind;
 use crate::model::step::{HeadRows, Span};
 use std::sync::Arc;
@@ -115,15 +115,18 @@ impl EngineCore {
         if all.provide(pages, computed, len) {
             return Ok(());
         }
-        let groups = 0..pages.len();
-        let more = groups.map(|group| {
-            all.wanted(group, computed, len)
-                .saturating_sub(pages[group].len())
-        });
+        // of the group that comes nearest to having none
+        let lack = |(group, pool): (usize, &PagePool)| {
+            let wanted = all.wanted(group, computed, len);
+            let more = wanted.saturating_sub(pages[group].len());
+            (more, pool.num_free() + pool.num_idle())
+        };
+        let lacks = all.pools().enumerate().map(lack);
+        let (more, left) = lacks
+            .min_by_key(|&(more, left)| left as i64 - more as i64)
+            .expect("a model has layers");
         let problem = format!(
-            "needs {} pages of the cache, {} are not in use: requests in flight have the others",
-            more.sum::<usize>(),
-            all.num_free() + all.num_idle()
+            "needs {more} pages of the cache, {left} are not in use: requests in flight have the others"
         );
         Err(Error::request("input", problem))
     }

@@ -6,7 +6,6 @@ use super::request::{Event, Failure, FinishReason, RequestId};
 use super::scheduler::{MAX_LOSSES, Scheduler};
 use super::sequence::Sequence;
 use crate::kv::Tables;
-use crate::kv::prefix::Chain;
 use crate::planted::{Fault, planted};
 
 impl Scheduler {
@@ -29,11 +28,10 @@ impl Scheduler {
 
     /// Ends a sequence that computed no numbers, and what it left in the cache with it.
     pub(super) fn fail(&mut self, id: RequestId) -> Event {
-        let root = self.root(&self.sequences[&id].request.cache_salt);
         let sequence = self.sequences.get_mut(&id).expect("it draws");
         let pages = std::mem::take(&mut sequence.pages);
         self.pages
-            .forget(&pages, Chain::new(root), &sequence.tokens);
+            .forget(&pages, &mut sequence.chain, &sequence.tokens);
         self.pages.release(&pages);
         self.leave(id, FinishReason::Stop);
         let failure = Failure::NotNumbers;

@@ -12,7 +12,6 @@ use super::sequence::{Rank, Sequence};
 use super::speculate::{MOST_DRAFTED, Proposal};
 use crate::kernels::{penalties, sample};
 use crate::kv::pages::{Lack, PageCopy, there};
-use crate::kv::prefix::Chain;
 use crate::kv::{GONE, PAGE_SIZE, PageId, PagePool, Pages, SPLIT_PAGES};
 use crate::model::step::DRAFT_WORDS;
 use crate::planted::{Fault, planted};
@@ -307,7 +306,7 @@ impl Scheduler {
                 there(table).for_each(|page| going[page as usize] += 1);
             }
         }
-        let mut chain = Chain::new(self.root(&sequence.request.cache_salt));
+        let mut chain = sequence.chain.clone();
         let found = self.pages.find(&mut chain, &sequence.tokens);
         let (computed, end) = (chain.num_pages * PAGE_SIZE, sequence.tokens.len() + 1);
         let could = |(group, pool): (usize, &PagePool)| {
@@ -372,27 +371,28 @@ impl Scheduler {
     /// Pages for all known tokens of a sequence and one more: shared where they are found, its own
     /// where not. All of them, or none and `false`.
     fn take_pages(&mut self, id: RequestId) -> bool {
-        let root = self.root(&self.sequences[&id].request.cache_salt);
         let sequence = self.sequences.get_mut(&id).expect("a waiting sequence");
         assert!(sequence.pages.is_empty(), "who waits owns nothing");
         let drawn = usize::from(!planted(Fault::AdmitWithoutOutput));
-        let mut known = &sequence.tokens[..];
+        let (chain, mut known) = (&mut sequence.chain, &sequence.tokens[..]);
         loop {
-            let mut chain = Chain::new(root);
-            let mut tables = self.pages.find(&mut chain, known);
+            let mut tables = self.pages.find(chain, known);
             let found = chain.num_pages;
             self.pages.share(&tables);
             let end = sequence.tokens.len() + drawn;
             if self.pages.provide(&mut tables, found * PAGE_SIZE, end) {
-                (sequence.pages, sequence.chain) = (tables, chain);
+                sequence.pages = tables;
                 return true;
             }
             self.pages.release(&tables);
-            if found == 0 {
-                return false;
+            if found == 0 || !self.pages.has_several_slabs() {
+                return false; // where all lies in one slab, who shares less needs more
             }
-            // a split that was begun in a slab without room is begun anew elsewhere
-            let whole = (found - 1) / SPLIT_PAGES * SPLIT_PAGES;
+            // a split that was begun in a slab without room is begun anew elsewhere; then half of them each
+            // time, since who waits long tries that in every step
+            let splits = found / SPLIT_PAGES;
+            let was_begun = !found.is_multiple_of(SPLIT_PAGES);
+            let whole = if was_begun { splits } else { splits / 2 } * SPLIT_PAGES;
             known = &sequence.tokens[..whole * PAGE_SIZE + 1];
         }
     }

@@ -286,7 +286,7 @@ fn draw(
         penalties::record(rec, &logits, &meta, *penalties_at, rows);
     }
     match plan.sample_at {
-        Some(sample_at) => sample::record(rec, &logits, &meta, sample_at, num_rows, ids),
+        Some((at, drafted)) => sample::record(rec, &logits, &meta, at, num_rows, drafted, ids),
         None => argmax::record(rec, &logits, num_rows, scratch, ids),
     }
 }
@@ -294,7 +294,8 @@ fn draw(
 /// Where a step's metadata says how tokens are drawn; `None` where nothing is to be done.
 struct SamplingPlan {
     penalties: Option<(usize, Vec<penalties::Row>)>,
-    sample_at: Option<usize>,
+    /// Where the rows are, and whether any has a list.
+    sample_at: Option<(usize, bool)>,
 }
 
 impl SamplingPlan {
@@ -311,7 +312,7 @@ impl SamplingPlan {
             let at = step.words.len();
             let rows: Vec<sample::Row> = rows.iter().map(sampling_of).collect();
             step.words.extend(sample::encode(&rows, at, vocab_size));
-            at
+            (at, rows.iter().any(|row| row.drafted.is_some()))
         });
         SamplingPlan {
             penalties,

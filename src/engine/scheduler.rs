@@ -380,5 +380,9 @@ impl Scheduler {
 mod simulation;
 
 #[cfg(test)]
+#[path = "tests/frequencies.rs"]
+mod frequencies;
+
+#[cfg(test)]
 #[path = "tests/turns.rs"]
 mod turns;

@@ -9,7 +9,7 @@ use super::batch::{Batch, Row};
 use super::request::{Failure, Sampling};
 use crate::error::{Error, Result};
 use crate::gpu::Profile;
-use crate::kv::{GONE, Tables, pages_gone};
+use crate::kv::{GONE, SPLIT_SIZE, Tables, pages_gone};
 use crate::model::step::{HeadRows, Span};
 
 /// Tokens whose keys and values are in the cache, and pages for more. Ends when dropped.
@@ -38,9 +38,10 @@ impl EngineCore {
         if !self.is_idle() {
             return Err(Error::request("trial", "requests are in flight"));
         }
+        let pages = vec![Vec::new(); self.decoder().kv().groups().len()];
         Ok(Trial {
             engine: self,
-            pages: Tables::new(),
+            pages,
             tokens: Vec::new(),
             room,
         })
@@ -77,7 +78,7 @@ impl Trial<'_> {
             return Ok(());
         }
         self.engine.scheduler.pages().release(&self.pages);
-        self.pages.clear();
+        self.pages.iter_mut().for_each(Vec::clear);
         let tokens = std::mem::take(&mut self.tokens);
         match &tokens[..len] {
             [] => Ok(()),
@@ -108,13 +109,7 @@ impl Trial<'_> {
             self.recorder().mark_step();
             let start = self.len();
             let is_last = start + chunk.len() == end;
-            let all = self.engine.scheduler.pages();
-            if !all.provide(&mut self.pages, start, start + chunk.len()) {
-                // kept as long as there was room, for those who go back
-                all.pass(&mut self.pages, start);
-                let grown = all.provide(&mut self.pages, start, start + chunk.len());
-                assert!(grown, "an idle pool holds any sequence of servable length");
-            }
+            self.make_room(start, start + chunk.len());
             let span = Span {
                 tokens: chunk,
                 first_position: start,
@@ -146,6 +141,28 @@ impl Trial<'_> {
         drawn
             .map(|drawn| drawn.token)
             .ok_or_else(|| Failure::NotNumbers.into())
+    }
+
+    /// Pages for tokens `start..end`. What lies behind windows is kept as long as there is room, for those who
+    /// go back. A split is begun with all the pages that it will have: one that is begun in what is left of a
+    /// slab might find no more of them there when others are given back.
+    fn make_room(&mut self, start: usize, end: usize) {
+        let whole = end.next_multiple_of(SPLIT_SIZE).min(self.room);
+        let all = self.engine.scheduler.pages();
+        let mut copies = Vec::new();
+        if all
+            .reserve(&mut self.pages, start, whole, &mut copies)
+            .is_err()
+        {
+            all.pass(&mut self.pages, start);
+            let grown = all.reserve(&mut self.pages, start, whole, &mut copies);
+            assert_eq!(
+                grown,
+                Ok(()),
+                "an idle pool holds any sequence of servable length"
+            );
+        }
+        assert!(copies.is_empty(), "nobody else has these pages");
     }
 
     /// Where the time of `work` goes, by kernel. It takes longer than it would unwatched.

@@ -15,7 +15,7 @@ use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 pub use cases::cases;
 pub(super) use cases::{case, draft_case, settings};
-pub use drafted::{Drafted, MOST_CHOICES, draw_from};
+pub use drafted::{Drafted, MOST_CHOICES, draw_alike, draw_from};
 pub use exact::{check, draw, reference};
 
 mod cases;
@@ -36,9 +36,10 @@ params! {
 const PARTS: &[Part] = &[
     wgsl!("lib/order.wgsl"),
     wgsl!("lib/rng.wgsl"),
-    wgsl!("sample/drafted.wgsl"),
     wgsl!("sample.wgsl"),
 ];
+static DRAFTED: Part = wgsl!("sample/drafted.wgsl");
+static DRAFTED_NONE: Part = wgsl!("sample/drafted_none.wgsl");
 
 /// Words of a row in a step, its list aside.
 pub const ROW_WORDS: usize = 9;
@@ -140,13 +141,14 @@ fn decode(headers: &[u32], lists: &[u32]) -> Vec<Row> {
 }
 
 /// Ids of the first `num_rows` rows of `logits: [.., vocab_size]` into `ids: [..]`, by rows whose
-/// [`encode`]d words start at word `rows_at` of `step`.
+/// [`encode`]d words start at word `rows_at` of `step`; `drafted` where one of them may have a list.
 pub fn record(
     rec: &mut Recorder,
     logits: &Tensor,
     step: &Tensor,
     rows_at: usize,
     num_rows: usize,
+    drafted: bool,
     ids: &Tensor,
 ) {
     let [rows, vocab_size] = logits.dims();
@@ -157,7 +159,7 @@ pub fn record(
         "{num_rows} rows of {rows} and {room}, at {rows_at} of {words} words"
     );
     rec.dispatch(
-        &Variant::new(&SAMPLE),
+        &variant(drafted),
         &[("logits", logits), ("rows", step), ("ids", ids)],
         SampleParams {
             rows_at: rows_at as u32,
@@ -189,9 +191,14 @@ pub fn twin(call: &mut Call<'_>, _: Effort) -> Result<Vec<Piece>> {
     Ok(vec![Piece::judged("ids", 0, ids, judge)])
 }
 
-/// There is only one.
+/// With lists, and without.
 pub fn variants() -> Vec<Variant> {
-    vec![Variant::new(&SAMPLE)]
+    vec![variant(false), variant(true)]
+}
+
+/// Rows without lists do not pay for those of others: software adapters go through both ways of a branch.
+fn variant(drafted: bool) -> Variant {
+    Variant::new(&SAMPLE).part(if drafted { &DRAFTED } else { &DRAFTED_NONE })
 }
 
 /// Holds the ids of all rows, as bytes, against their logits.

@@ -88,6 +88,12 @@ impl Pages {
         self.groups.iter().map(|group| group.window)
     }
 
+    /// Whether the pages of a group are in several slabs.
+    pub fn has_several_slabs(&self) -> bool {
+        let mut geometries = self.pools().map(PagePool::geometry);
+        geometries.any(|geometry| geometry.num_slabs() > 1)
+    }
+
     /// Pages that nobody owns and nothing is kept in.
     pub fn num_free(&self) -> usize {
         self.pools().map(PagePool::num_free).sum()
@@ -136,11 +142,14 @@ impl Pages {
     }
 
     /// The pages with the beginning of `tokens`, all but the last of them at most; nobody's until they
-    /// are shared. `chain` moves along, from the beginning.
+    /// are shared. `chain` goes back to the beginning and moves along.
     pub fn find(&self, chain: &mut Chain, tokens: &[u32]) -> Tables {
         match &self.prefix {
             Some(prefix) => prefix.find(chain, tokens),
-            None => vec![Vec::new(); self.groups.len()],
+            None => {
+                chain.num_pages = 0;
+                vec![Vec::new(); self.groups.len()]
+            }
         }
     }
 
@@ -282,9 +291,9 @@ impl Pages {
         }
     }
 
-    /// What is in `tables`, and in pages of the same `tokens` from `chain` on that are in no table any
+    /// What is in `tables`, and in pages of the same `tokens`, whose chain it is, that are in no table any
     /// more, is not found again: it is not to be trusted.
-    pub fn forget(&mut self, tables: &[Vec<PageId>], chain: Chain, tokens: &[u32]) {
+    pub fn forget(&mut self, tables: &[Vec<PageId>], chain: &mut Chain, tokens: &[u32]) {
         let Some(prefix) = &self.prefix else {
             return;
         };
@@ -458,7 +467,7 @@ mod tests {
     fn what_is_not_to_be_trusted_is_not_found_where_it_is_gone_from_tables_either() {
         let mut pages = two(25, 25);
         let tables = compute(&mut pages, 200, |_, _| ());
-        pages.forget(&tables, chain(), &TEXT[..200]);
+        pages.forget(&tables, &mut chain(), &TEXT[..200]);
         assert_eq!(pages.num_cached(), 0);
         pages.release(&tables);
         assert_eq!((pages.num_idle(), pages.num_used()), (0, 0));

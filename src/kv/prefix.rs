@@ -38,10 +38,12 @@ impl PrefixKey {
     }
 }
 
-/// How far a sequence's pages are found in the cache, or put into it.
-#[derive(Clone, Copy, Debug)]
+/// How far the pages of a text are found in the cache, or put into it. What was hashed on the way is kept for
+/// the next time: who waits looks again and again. So a chain is of one text, which may grow.
+#[derive(Clone, Debug)]
 pub struct Chain {
-    key: PrefixKey,
+    /// Of no page, of one, of two, and so on.
+    keys: Vec<PrefixKey>,
     /// Pages so far.
     pub num_pages: usize,
 }
@@ -50,18 +52,32 @@ impl Chain {
     /// No page yet.
     pub fn new(root: PrefixKey) -> Chain {
         Chain {
-            key: root,
+            keys: vec![root],
             num_pages: 0,
         }
     }
 
-    /// One more page, whose key is `key`.
-    fn after(&self, key: PrefixKey) -> Chain {
-        Chain {
-            key,
-            num_pages: self.num_pages + 1,
+    /// Page `page` of `tokens`, which are those of the chain.
+    fn link<'a>(&mut self, page: usize, tokens: &'a [u32]) -> Link<'a> {
+        let of = |page: usize| &tokens[page * PAGE_SIZE..][..PAGE_SIZE];
+        for known in self.keys.len() - 1..=page {
+            self.keys.push(self.keys[known].page(of(known)));
+        }
+        Link {
+            parent: self.keys[page],
+            key: self.keys[page + 1],
+            tokens: of(page),
         }
     }
+}
+
+/// A page of a text.
+struct Link<'a> {
+    /// Of all before it.
+    parent: PrefixKey,
+    /// Of all up to its end.
+    key: PrefixKey,
+    tokens: &'a [u32],
 }
 
 #[derive(Clone, Debug)]
@@ -80,10 +96,10 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// The page of `tokens` after `chain`, which become `key`.
-    fn get(&self, chain: &Chain, key: &PrefixKey, tokens: &[u32]) -> Option<PageId> {
-        let page = *self.index.get(key)?;
-        let is_own = |e: &Entry| e.parent == chain.key && e.tokens == tokens;
+    /// The page that holds `link`.
+    fn get(&self, link: &Link) -> Option<PageId> {
+        let page = *self.index.get(&link.key)?;
+        let is_own = |e: &Entry| e.parent == link.parent && e.tokens == link.tokens;
         let entry = self.entries[page as usize].as_ref();
         entry.is_some_and(is_own).then_some(page)
     }
@@ -97,9 +113,9 @@ impl Shelf {
         last.is_none_or(|&last| slab_of(last) == slab_of(page))
     }
 
-    /// Pages at the front that whoever goes on after `chain` does not see.
-    fn gone(&self, chain: &Chain) -> usize {
-        pages_gone(chain.num_pages * PAGE_SIZE, self.group.window)
+    /// Pages at the front that whoever goes on after `pages` does not see.
+    fn gone(&self, pages: usize) -> usize {
+        pages_gone(pages * PAGE_SIZE, self.group.window)
     }
 
     fn forget(&mut self, page: PageId) {
@@ -140,23 +156,18 @@ impl PrefixCache {
 
     /// The pages that hold the beginning of `tokens`, as far as all is there that whoever goes on from
     /// there sees: every page where it sees all, the last ones where it sees a window, [`GONE`] before
-    /// them. `chain`, which is at the beginning, moves along. The last token is left out: something has to
+    /// them. `chain` goes back to the beginning and moves along. The last token is left out: something has to
     /// be computed.
     pub fn find(&self, chain: &mut Chain, tokens: &[u32]) -> Tables {
-        assert_eq!(
-            chain.num_pages, 0,
-            "pages before the first are not looked for"
-        );
         let mut tables: Tables = vec![Vec::new(); self.shelves.len()];
         // by group, how many of the last pages are there in a row
         let mut runs = vec![0; self.shelves.len()];
         let most = tokens.len().saturating_sub(1) / PAGE_SIZE;
-        let mut at = *chain;
-        'pages: while at.num_pages < most {
-            let own = &tokens[at.num_pages * PAGE_SIZE..][..PAGE_SIZE];
-            let key = at.key.page(own);
+        chain.num_pages = 0;
+        'pages: for at in 0..most {
+            let link = chain.link(at, tokens);
             for ((shelf, table), run) in self.shelves.iter().zip(&mut tables).zip(&mut runs) {
-                let page = shelf.get(&at, &key, own);
+                let page = shelf.get(&link);
                 let goes_on = page.is_some_and(|page| shelf.goes_on(table, page));
                 if !goes_on && shelf.group.window.is_none() {
                     break 'pages;
@@ -168,20 +179,15 @@ impl PrefixCache {
                 };
                 table.push(page.unwrap_or(GONE));
             }
-            at = at.after(key);
-            let seen = |shelf: &Shelf| at.num_pages - at.num_pages.min(shelf.gone(&at));
-            if self
-                .shelves
-                .iter()
-                .zip(&runs)
-                .all(|(s, &run)| run >= seen(s))
-            {
-                *chain = at;
+            let pages = at + 1;
+            let is_there = |(shelf, run): (&Shelf, &usize)| pages <= shelf.gone(pages) + run;
+            if self.shelves.iter().zip(&runs).all(is_there) {
+                chain.num_pages = pages;
             }
         }
         for (shelf, table) in self.shelves.iter().zip(&mut tables) {
             table.truncate(chain.num_pages);
-            let gone = table.len().min(shelf.gone(chain));
+            let gone = table.len().min(shelf.gone(chain.num_pages));
             table[..gone].fill(GONE);
         }
         tables
@@ -198,22 +204,23 @@ impl PrefixCache {
     ) -> Vec<(usize, PageId)> {
         let mut published = Vec::new();
         while (chain.num_pages + 1) * PAGE_SIZE <= computed {
-            let own = &tokens[chain.num_pages * PAGE_SIZE..][..PAGE_SIZE];
-            let key = chain.key.page(own);
+            let link = chain.link(chain.num_pages, tokens);
             for (group, (shelf, table)) in self.shelves.iter_mut().zip(tables).enumerate() {
                 let page = table[chain.num_pages];
                 assert_ne!(page, GONE, "page {} is put in too late", chain.num_pages);
-                if let std::collections::btree_map::Entry::Vacant(vacant) = shelf.index.entry(key) {
+                if let std::collections::btree_map::Entry::Vacant(vacant) =
+                    shelf.index.entry(link.key)
+                {
                     vacant.insert(page);
                     shelf.entries[page as usize] = Some(Entry {
-                        key,
-                        parent: chain.key,
-                        tokens: own.try_into().expect("a page of tokens"),
+                        key: link.key,
+                        parent: link.parent,
+                        tokens: link.tokens.try_into().expect("a page of tokens"),
                     });
                     published.push((group, page));
                 }
             }
-            *chain = chain.after(key);
+            chain.num_pages += 1;
         }
         published
     }
@@ -223,14 +230,13 @@ impl PrefixCache {
         self.shelves[group].forget(page);
     }
 
-    /// The pages that hold the beginning of `tokens` from `chain` on, one by one, whatever lies between.
-    pub fn every_page(&self, mut chain: Chain, tokens: &[u32]) -> Vec<(usize, PageId)> {
+    /// The pages that hold the beginning of `tokens`, one by one, whatever lies between.
+    pub fn every_page(&self, chain: &mut Chain, tokens: &[u32]) -> Vec<(usize, PageId)> {
         let mut pages = Vec::new();
-        for own in tokens.chunks_exact(PAGE_SIZE) {
-            let key = chain.key.page(own);
-            let of = |(group, shelf): (usize, &Shelf)| Some((group, shelf.get(&chain, &key, own)?));
+        for at in 0..tokens.len() / PAGE_SIZE {
+            let link = chain.link(at, tokens);
+            let of = |(group, shelf): (usize, &Shelf)| Some((group, shelf.get(&link)?));
             pages.extend(self.shelves.iter().enumerate().filter_map(of));
-            chain = chain.after(key);
         }
         pages
     }
@@ -419,7 +425,7 @@ mod tests {
         assert_eq!((len(&cache), first.len()), (0, 3));
         cache.check();
         // all that is left, for who does not trust it
-        let left = cache.every_page(chain(""), &text);
+        let left = cache.every_page(&mut chain(""), &text);
         assert_eq!(left.len(), cache.len());
     }
 }

@@ -48,5 +48,5 @@ pub use load::{LoadOptions, Model};
 pub use numerics::Numerics;
 pub use on_host::OnHost;
 pub use room::Bounds;
-pub use texts::Texts;
+pub use texts::{TemplateSources, Texts};
 pub use tune::Tuned;

@@ -20,6 +20,7 @@
 //! | `token_table` | the bytes behind every id |
 //! | `chat_template` | rendering messages with the model's Jinja template |
 //! | `template_functions` | the functions and filters that templates expect |
+//! | `template_methods`, `template_percent` | what templates do with strings as Python does |
 //! | `template_date` | the date that templates may write |
 //! | `template_texts` | the texts of a conversation that nobody vouches for |
 //! | `content_spans` | telling the messages' text from the template's in a rendering |
@@ -43,6 +44,8 @@ mod same_tokens;
 mod stop;
 mod template_date;
 mod template_functions;
+mod template_methods;
+mod template_percent;
 mod template_texts;
 mod token_table;
 mod tokenizer;

@@ -2,7 +2,7 @@
 //! or computed in company before.
 
 use super::common::{NAN, answer, decoder, engine, fill_pages, gpu, request, tokens};
-use nelumbo::engine::speculate::{DraftModel, MOST_DRAFTED, Proposal, Proposer, Text};
+use nelumbo::engine::speculate::{DraftDraws, DraftModel, MOST_DRAFTED, Proposal, Proposer, Text};
 use nelumbo::engine::{RequestId, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
@@ -36,7 +36,12 @@ fn windowed() -> Config {
 }
 
 fn draft(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> DraftModel {
-    DraftModel::new(decoder(gpu, config, options), config.vocab_size).unwrap()
+    DraftModel::new(
+        decoder(gpu, config, options),
+        config.vocab_size,
+        DraftDraws::Apart,
+    )
+    .unwrap()
 }
 
 fn greedy() -> &'static Sampling {
@@ -227,7 +232,7 @@ fn what_is_drawn_is_drawn_from_the_choices_and_repeats() {
     assert_ne!(drawn(&mut draft, 1, 8)[0].tokens, found[0].tokens);
     // what the other model does not know is never proposed
     let decoder = decoder(&gpu, &config, &options());
-    let mut narrow = DraftModel::new(decoder, 100).unwrap();
+    let mut narrow = DraftModel::new(decoder, 100, DraftDraws::Apart).unwrap();
     let found = drawn(&mut narrow, 0, 8);
     for proposal in &found {
         assert!(proposal.tokens.iter().all(|&token| token < 100));

@@ -121,6 +121,39 @@ fn a_window_moves_from_slab_to_slab() {
 }
 
 #[test]
+fn a_trial_begins_no_split_where_it_could_not_end_it() {
+    let Some(whole) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let narrow = gpu(&OpenOptions {
+        max_binding: Some(1 << 20),
+        ..OpenOptions::default()
+    });
+    let kind = |window| LayerKind { window, rope: 0 };
+    let config = Config {
+        num_kv_heads: 6,
+        head_dim: 128,
+        layer_kinds: vec![kind(Some(300)), kind(None)],
+        ..config()
+    };
+    let text = tokens(31, 1000, config.vocab_size);
+    let mut of_one = engine(&whole, &config, &options(1));
+    let mut of_many = engine(&narrow.expect("as above"), &config, &options(1));
+    let geometry = of_many.decoder().kv().geometry(0);
+    // behind three slabs of a split each there are five pages, fewer than a window has
+    assert_eq!((geometry.num_pages, geometry.slab_pages), (53, 16));
+    let expected = of_one.trial(1000).unwrap().feed(&text).unwrap();
+    let mut trial = of_many.trial(1000).unwrap();
+    assert_eq!(trial.feed(&text).unwrap(), expected);
+    for len in [990, 500] {
+        trial.rewind(len).unwrap();
+        assert_eq!(trial.feed(&text[len..]).unwrap(), expected, "from {len}");
+    }
+    drop(trial);
+    of_many.check();
+}
+
+#[test]
 fn requests_share_and_lose_pages_of_every_group_and_no_bit_differs() {
     let Some(gpu) = gpu(&OpenOptions::default()) else {
         return;

@@ -60,7 +60,11 @@ const REFUSED: &[(&str, &str, &str, &[&str])] = &[
     ("phi3", "rope_scaling.long_factor", r#""all""#, &["rope_scaling.long_factor", "array of numbers"]),
     ("phi3", "rope_scaling.short_mscale", "1.2", &["rope_scaling.short_mscale", "without it"]),
     ("llama", "partial_rotary_factor", "0.5", &["partial_rotary_factor", "0.5", "supported: 1"]),
+    ("llama", "max_position_embeddings", "1", &["max_position_embeddings: is 1", "at least 2"]),
+    ("llama", "rope_scaling", r#"{"factor": 8.0}"#, &["rope_scaling.rope_type", "is missing"]),
     ("llama", "attention_bias", "true", &["q_proj.bias", "is missing"]),
+    ("qwen3", "layer_types", r#"["full_attention", "full_attention", "full_attention"]"#, &["layer_types", "3 entries", "2 layers"]),
+    ("smollm3", "no_rope_layers", "[1, 1, 1, 0, 1]", &["no_rope_layers", "4 layers"]),
     ("smollm3", "no_rope_layers", "[1, 1]", &["no_rope_layers", "4 layers"]),
     ("smollm3", "no_rope_layers", "[1, 1, 1, 7]", &["no_rope_layers", "0 and 1"]),
     ("olmo2", "sliding_window", "4096", &["sliding_window", "without it"]),
@@ -90,6 +94,23 @@ fn c9_settings_that_are_wrong_or_not_computed_are_named() {
     }
     // what nobody knows changes nothing
     assert!(with("granite", "colour", json!("blue")).is_ok());
+}
+
+#[test]
+fn c9_a_key_of_a_gguf_file_is_named_as_it_is_spelled_there() {
+    let mut bytes = std::fs::read(folder("llama").join("model.gguf")).unwrap();
+    let key = "llama.rope.freq_base".as_bytes();
+    let found = bytes.windows(key.len()).position(|part| part == key);
+    let at = found.unwrap() + key.len() + 4; // behind its type
+    bytes[at..at + 4].copy_from_slice(&0f32.to_le_bytes());
+    let made = tempfile::tempdir().unwrap();
+    let path = made.path().join("m.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    let error = map_error(&path);
+    assert!(
+        error.contains("m.gguf: llama.rope.freq_base: is 0, expected"),
+        "{error}"
+    );
 }
 
 #[test]

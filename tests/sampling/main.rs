@@ -51,7 +51,8 @@ fn draw(gpu: &Arc<Gpu>, logits: &[f32], vocab_size: usize, rows: &[Row]) -> Vec<
     gpu.upload(&step, 0, bytemuck::cast_slice(&words)).unwrap();
     let ids = gpu.tensor("ids", DType::U32, &[rows.len()]).unwrap();
     let mut rec = Recorder::new(gpu).unwrap();
-    sample::record(&mut rec, &on_device, &step, 0, rows.len(), &ids);
+    let drafted = rows.iter().any(|row| row.drafted.is_some());
+    sample::record(&mut rec, &on_device, &step, 0, rows.len(), drafted, &ids);
     rec.submit().unwrap();
     gpu.download_as(&ids).unwrap()
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::speculate::DraftModel;
+use nelumbo::engine::speculate::{DraftDraws, DraftModel};
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
@@ -72,6 +72,7 @@ pub fn open(
     };
     let path = path.to_owned();
     let draft = options.speculation.draft.clone();
+    let draws = options.speculation.options.draws;
     let engine_options = EngineOptions {
         speculate: options.speculation.options,
         ..EngineOptions::default()
@@ -107,7 +108,7 @@ pub fn open(
                     options: &load,
                     taken_bytes: memory.total(),
                 };
-                let mut draft = load_draft(&draft, target, quiet)?;
+                let mut draft = load_draft(&draft, target, draws, quiet)?;
                 memory.other_bytes += draft.size_bytes();
                 engine.set_draft(Box::new(draft));
             }
@@ -148,7 +149,12 @@ pub fn open(
 }
 
 /// A model that guesses for another.
-fn load_draft(path: &Path, target: Beside<'_>, quiet: bool) -> nelumbo::Result<DraftModel> {
+fn load_draft(
+    path: &Path,
+    target: Beside<'_>,
+    draws: DraftDraws,
+    quiet: bool,
+) -> nelumbo::Result<DraftModel> {
     let mut bar = None;
     let mut progress = |done: u64, all: u64| {
         let start = || Progress::on_terminal("loading the draft model", all, quiet);
@@ -156,7 +162,7 @@ fn load_draft(path: &Path, target: Beside<'_>, quiet: bool) -> nelumbo::Result<D
     };
     let vocab_size = target.decoder.config().vocab_size;
     let model = Model::load_draft(path, target, &mut progress);
-    let draft = model.and_then(|model| DraftModel::new(model.decoder, vocab_size));
+    let draft = model.and_then(|model| DraftModel::new(model.decoder, vocab_size, draws));
     draft.map_err(|error| error.during(LOADING))
 }
 

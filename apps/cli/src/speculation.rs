@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use nelumbo::engine::speculate::{MOST_DRAFTED, Speculate, SpeculateOptions};
+use nelumbo::engine::speculate::{DraftDraws, MOST_DRAFTED, Speculate, SpeculateOptions};
 
 use crate::args::GlobalArgs;
 use crate::exit::{Failure, say};
@@ -26,6 +26,19 @@ pub struct SpeculateArgs {
           value_parser = clap::value_parser!(u32).range(1..=MOST_DRAFTED as i64),
           env = "NELUMBO_DRAFT_MAX")]
     pub draft_max: u32,
+    /// How the draft model's tokens are drawn at temperatures above 0. Both ways give what the model would
+    /// say, as often as it would say it
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = Draws::Alike, env = "NELUMBO_DRAFT_DRAWS")]
+    pub draft_draws: Draws,
+}
+
+/// How a draft model draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Draws {
+    /// As the model does: a seed gives the same text with and without a draft
+    Alike,
+    /// By rejection sampling, always --draft-max tokens: more of them are right, and a seed gives another text
+    Rejection,
 }
 
 /// Who guesses.
@@ -70,11 +83,7 @@ impl Speculation {
             ));
         }
         Ok(Speculation {
-            options: SpeculateOptions {
-                mode,
-                most: args.draft_max as usize,
-                ..SpeculateOptions::default()
-            },
+            options: options(mode, args),
             reference,
             draft: None,
         })
@@ -86,6 +95,22 @@ impl Speculation {
             self.draft = Some(models::resolve(reference, global)?.path);
         }
         Ok(())
+    }
+}
+
+fn options(mode: Speculate, args: &SpeculateArgs) -> SpeculateOptions {
+    let most = args.draft_max as usize;
+    let apart = args.draft_draws == Draws::Rejection && named(args).is_some();
+    SpeculateOptions {
+        mode,
+        most,
+        // what is drawn depends on where drafts begin, and times must not decide about that
+        fixed: apart.then_some(most),
+        draws: if apart {
+            DraftDraws::Apart
+        } else {
+            DraftDraws::Alike
+        },
     }
 }
 
@@ -136,6 +161,14 @@ mod tests {
         assert_eq!(mode("--speculate auto --draft-model d"), Speculate::Auto);
         let most = |line: &str| of(line).unwrap().options.most;
         assert_eq!((most(""), most("--draft-max 3")), (16, 3));
+        let draws = |line: &str| {
+            let options = of(line).unwrap().options;
+            (options.draws, options.fixed)
+        };
+        assert_eq!(draws("--draft-model d"), (DraftDraws::Alike, None));
+        let rejection = draws("--draft-model d --draft-draws rejection --draft-max 4");
+        assert_eq!(rejection, (DraftDraws::Apart, Some(4)));
+        assert_eq!(draws("--draft-draws rejection"), (DraftDraws::Alike, None));
     }
 
     #[test]

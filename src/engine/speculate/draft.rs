@@ -15,13 +15,13 @@
 mod choices;
 mod held;
 
-use super::{CLASSES, MOST_DRAFTED, Proposal, Proposer, Text};
+use super::{CLASSES, DraftDraws, MOST_DRAFTED, Proposal, Proposer, Text};
 use crate::engine::batch::{Batch, Row};
 use crate::engine::request::{RequestId, Sampling};
 use crate::engine::runner::Runner;
 use crate::engine::scheduler::Sampled;
 use crate::error::Result;
-use crate::kernels::sample::{MOST_CHOICES, draw_from};
+use crate::kernels::sample::{MOST_CHOICES, draw_alike, draw_from};
 use crate::model::Decoder;
 use crate::model::step::{HeadRows, Span};
 use choices::choices;
@@ -43,6 +43,7 @@ pub struct DraftModel {
     held: Held,
     /// Tokens that the other model knows.
     vocab_size: usize,
+    draws: DraftDraws,
     greedy: Sampling,
 }
 
@@ -69,16 +70,17 @@ struct Piece {
 
 impl DraftModel {
     /// Around a decoder, whose kernels are compiled and which computes a token, for a model with `vocab_size`
-    /// tokens.
+    /// tokens; where requests draw, so does it as `draws` says.
     ///
     /// # Errors
     /// As [`Runner::warm`].
-    pub fn new(decoder: Decoder, vocab_size: usize) -> Result<DraftModel> {
+    pub fn new(decoder: Decoder, vocab_size: usize, draws: DraftDraws) -> Result<DraftModel> {
         let held = Held::new(decoder.kv().groups(), decoder.max_batched_tokens());
         Ok(DraftModel {
             runner: Runner::warm(decoder)?,
             held,
             vocab_size,
+            draws,
             greedy: Sampling::default(),
         })
     }
@@ -244,7 +246,7 @@ impl DraftModel {
                 continue;
             }
             match drawn.next().expect("a token for everyone who draws") {
-                Some(drawn) => work.take(&drawn, self.vocab_size),
+                Some(drawn) => work.take(&drawn, self.vocab_size, self.draws),
                 None => {
                     // no numbers: nothing of this draft is of use for this text
                     self.held.bar(id);
@@ -282,7 +284,7 @@ impl Work<'_> {
     }
 
     /// The next token that is proposed: the likeliest, or one that is drawn.
-    fn take(&mut self, drawn: &Sampled, vocab_size: usize) {
+    fn take(&mut self, drawn: &Sampled, vocab_size: usize, draws: DraftDraws) {
         let sampling = self.text.sampling;
         let position = self.text.tokens.len() + self.proposal.tokens.len();
         if sampling.is_greedy() {
@@ -294,9 +296,15 @@ impl Work<'_> {
         }
         match choices(&drawn.top_logprobs, sampling, vocab_size) {
             Some(choices) => {
-                let drawn = draw_from(&choices, sampling.seed, position as u32);
+                let (seed, position) = (sampling.seed, position as u32);
+                let drawn = match draws {
+                    DraftDraws::Alike => draw_alike(&choices, seed, position),
+                    DraftDraws::Apart => draw_from(&choices, seed, position),
+                };
                 self.proposal.tokens.push(choices[drawn].0);
-                self.proposal.choices.push(choices);
+                if draws == DraftDraws::Apart {
+                    self.proposal.choices.push(choices);
+                }
             }
             None => self.is_over = true,
         }

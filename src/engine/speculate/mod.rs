@@ -23,7 +23,7 @@ mod speculator;
 pub mod suffix;
 
 pub use draft::DraftModel;
-pub use options::{Speculate, SpeculateOptions};
+pub use options::{DraftDraws, Speculate, SpeculateOptions};
 pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
@@ -44,7 +44,7 @@ pub struct Text<'a> {
     pub cache_salt: &'a [u8],
     /// How its tokens are drawn.
     pub sampling: &'a Sampling,
-    /// Proposed tokens that are of use, at most; at least 1.
+    /// Proposed tokens that are of use, at most. Where there are none, no [`Proposer`] is asked.
     pub most: usize,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! `NELUMBO_SIMULATION_SEEDS` asks for more seeds than the usual ones.
 
-mod hashes;
+pub(super) mod hashes;
 
 use super::*;
 use crate::engine::{Failure, FinishReason, Sampling};

@@ -299,6 +299,7 @@ pub(in crate::kernels) fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -
     let num_rows = rows.len();
     let vocab_size = logits.len() / num_rows;
     let rows_at = 5;
+    let drafted = rows.iter().any(|row| row.drafted.is_some());
     let mut step = vec![u32::MAX; rows_at];
     step.extend(encode(&rows, rows_at, vocab_size));
     let shape = [num_rows, vocab_size];
@@ -316,6 +317,7 @@ pub(in crate::kernels) fn case(name: String, logits: Vec<f32>, rows: Vec<Row>) -
                 t.get("step"),
                 rows_at,
                 num_rows,
+                drafted,
                 t.get("ids"),
             );
         })

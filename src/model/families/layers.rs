@@ -17,7 +17,7 @@ pub(super) const MAX_WINDOW: usize = 1 << 30;
 ///
 /// # Errors
 /// [`Error::Field`](crate::Error::Field) and [`Error::Unsupported`](crate::Error::Unsupported) for a list
-/// that is too short or names other kinds.
+/// that has more or fewer entries than there are layers, or names other kinds.
 pub(super) fn set(
     settings: &Settings,
     config: &mut Config,
@@ -79,7 +79,7 @@ fn told(settings: &Settings, num_layers: usize) -> Result<Option<Vec<bool>>> {
             }
         }
     };
-    if slides.len() < num_layers {
+    if slides.len() != num_layers {
         let found = slides.len();
         let problem = format!("has {found} entries, expected one for each of {num_layers} layers");
         return Err(settings.wrong(TYPES, problem));
@@ -90,7 +90,7 @@ fn told(settings: &Settings, num_layers: usize) -> Result<Option<Vec<bool>>> {
 /// Flags as 0 and 1 for each layer, in a config.json alone.
 ///
 /// # Errors
-/// [`Error::Field`](crate::Error::Field) for a list that is too short or holds something else.
+/// [`Error::Field`](crate::Error::Field) for a list of another length, or with something else in it.
 pub(super) fn flags(
     settings: &Settings,
     field: &'static str,
@@ -111,7 +111,7 @@ pub(super) fn flags(
         .as_array()
         .and_then(|values| values.iter().map(flag).collect());
     match flags {
-        Some(flags) if flags.len() >= num_layers => Ok(Some(flags)),
+        Some(flags) if flags.len() == num_layers => Ok(Some(flags)),
         _ => {
             let problem = format!("is no array of 0 and 1 for each of {num_layers} layers");
             Err(json.wrong(field, problem))

@@ -44,22 +44,17 @@ pub(super) fn of(settings: &Settings, of: Of) -> Result<Rope> {
 
 /// The older `rope_theta` and `rope_scaling`, or the newer `rope_parameters` that holds both.
 fn of_json(json: &Fields, parameters: Option<Fields>, of: Of) -> Result<Rope> {
-    let get = |field| match &parameters {
-        Some(parameters) => parameters.opt_number(field),
-        None => Ok(None),
+    // the newer place of a field goes first
+    let holder = |field| match &parameters {
+        Some(parameters) if parameters.get(field).is_some() => parameters,
+        _ => json,
     };
-    let theta = match get("rope_theta")? {
-        Some(theta) => theta,
-        None => json.opt_number("rope_theta")?.unwrap_or(THETA),
-    };
+    let theta = holder("rope_theta").opt_positive("rope_theta")?;
     let mut rope = Rope {
-        theta,
+        theta: theta.unwrap_or(THETA),
         ..Rope::default()
     };
-    let part = match get("partial_rotary_factor")? {
-        Some(part) => Some(part),
-        None => json.opt_number("partial_rotary_factor")?,
-    };
+    let part = holder("partial_rotary_factor").opt_number("partial_rotary_factor")?;
     if let Some(part) = part.filter(|&part| part != 1.0) {
         if !(part > 0.0 && part < 1.0 && of.is_partial) {
             let supported = if of.is_partial {
@@ -84,7 +79,11 @@ fn scale(rope: &mut Rope, json: &Fields, scaling: &Fields, of: Of) -> Result<()>
         Some(_) => "rope_type",
         None => "type",
     };
-    rope.scaling = match scaling.opt_string(field)?.unwrap_or("default") {
+    let kind = scaling.opt_string(field)?;
+    if kind.is_none() && scaling.get("factor").is_some() {
+        return Err(scaling.wrong("rope_type", "is missing, but there is a factor"));
+    }
+    rope.scaling = match kind.unwrap_or("default") {
         "default" => RopeScaling::None,
         "linear" => RopeScaling::Linear {
             factor: scaling.number("factor")?,
@@ -161,9 +160,8 @@ fn of_gguf(keys: &Keys, gguf: &Gguf, of: Of) -> Result<Rope> {
         let problem = format!("is {dims}, expected {expected}");
         return Err(keys.wrong("rope.dimension_count", problem));
     }
-    let theta = keys.metadata().opt_f32(&keys.name_of("rope.freq_base"))?;
     let mut rope = Rope {
-        theta: theta.map_or(THETA, f64::from),
+        theta: keys.opt_positive("rope.freq_base")?.unwrap_or(THETA),
         dims,
         magnitude: keys
             .opt_positive("rope.scaling.attn_factor")?

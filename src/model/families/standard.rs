@@ -189,6 +189,11 @@ fn sizes(settings: &Settings, standard: &Standard) -> Result<Config> {
         }
     };
     let num_kv_heads = settings.opt_count(standard.num_kv_heads, MAX)?;
+    let context = count(standard.context, 1 << 30)?;
+    if context < 2 {
+        let problem = "is 1, expected at least 2: a token and the one that follows";
+        return Err(settings.wrong(standard.context, problem));
+    }
     let intermediate_size = match settings.opt_count(standard.intermediate_size, MAX)? {
         None if !standard.activation.1.is_gated() => 4 * hidden_size,
         _ => count(standard.intermediate_size, MAX)?,
@@ -207,7 +212,7 @@ fn sizes(settings: &Settings, standard: &Standard) -> Result<Config> {
                 keys.metadata().f32(&key)?
             }
         },
-        max_position_embeddings: count(standard.context, 1 << 30)?,
+        max_position_embeddings: context,
         ..Config::default()
     })
 }

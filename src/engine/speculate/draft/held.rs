@@ -131,8 +131,8 @@ impl Held {
     /// What was computed of a text are no numbers: it is found by nobody, and the text is not gone on with.
     pub fn bar(&mut self, id: RequestId) {
         let own = self.texts.get_mut(&id).expect("it was asked for");
-        let begin = Chain::new(own.root);
-        self.pages.forget(&own.tables, begin, &own.computed);
+        let mut begin = Chain::new(own.root);
+        self.pages.forget(&own.tables, &mut begin, &own.computed);
         own.clear(&mut self.pages);
         own.is_barred = true;
     }
