@@ -29,6 +29,7 @@ use crate::output::{
 };
 use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
+use crate::speculation;
 use crate::stopwatch::Stopwatch;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -146,24 +147,6 @@ pub fn open(
         load_time,
         quiet,
     })
-}
-
-/// A model that guesses for another.
-fn load_draft(
-    path: &Path,
-    target: Beside<'_>,
-    draws: DraftDraws,
-    quiet: bool,
-) -> nelumbo::Result<DraftModel> {
-    let mut bar = None;
-    let mut progress = |done: u64, all: u64| {
-        let start = || Progress::on_terminal("loading the draft model", all, quiet);
-        bar.get_or_insert_with(start).at(done);
-    };
-    let vocab_size = target.decoder.config().vocab_size;
-    let model = Model::load_draft(path, target, &mut progress);
-    let draft = model.and_then(|model| DraftModel::new(model.decoder, vocab_size, draws));
-    draft.map_err(|error| error.during(LOADING))
 }
 
 /// Where results are kept, unless that is switched off.

@@ -133,6 +133,18 @@ pub fn explain(args: &SpeculateArgs) {
     }
 }
 
+/// The model at `path`, to guess for another that is loaded.
+pub fn load_draft(path: &Path, target: Beside<'_>, quiet: bool) -> nelumbo::Result<DraftModel> {
+    let mut bar = None;
+    let mut progress = |done: u64, all: u64| {
+        let start = || Progress::on_terminal("loading the draft model", all, quiet);
+        bar.get_or_insert_with(start).at(done);
+    };
+    let vocab_size = target.decoder.config().vocab_size;
+    let model = Model::load_draft(path, target, &mut progress)?;
+    DraftModel::new(model.decoder, vocab_size)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
