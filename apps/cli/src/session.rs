@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::speculate::{DraftDraws, DraftModel};
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
@@ -109,7 +108,8 @@ pub fn open(
                     options: &load,
                     taken_bytes: memory.total(),
                 };
-                let mut draft = load_draft(&draft, target, draws, quiet)?;
+                let draft = speculation::load_draft(&draft, target, draws, quiet);
+                let mut draft = draft.map_err(|error| error.during(LOADING))?;
                 memory.other_bytes += draft.size_bytes();
                 engine.set_draft(Box::new(draft));
             }
