@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use nelumbo::engine::speculate::{DraftDraws, DraftModel};
 use nelumbo::engine::{Engine, EngineCore, EngineOptions, Event, Request, RequestHandle, Sampling};
 use nelumbo::gpu::options::switch;
 use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
@@ -29,6 +28,7 @@ use crate::output::{
 };
 use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
+use crate::speculation;
 use crate::stopwatch::Stopwatch;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -108,7 +108,8 @@ pub fn open(
                     options: &load,
                     taken_bytes: memory.total(),
                 };
-                let mut draft = load_draft(&draft, target, draws, quiet)?;
+                let draft = speculation::load_draft(&draft, target, draws, quiet);
+                let mut draft = draft.map_err(|error| error.during(LOADING))?;
                 memory.other_bytes += draft.size_bytes();
                 engine.set_draft(Box::new(draft));
             }
@@ -146,24 +147,6 @@ pub fn open(
         load_time,
         quiet,
     })
-}
-
-/// A model that guesses for another.
-fn load_draft(
-    path: &Path,
-    target: Beside<'_>,
-    draws: DraftDraws,
-    quiet: bool,
-) -> nelumbo::Result<DraftModel> {
-    let mut bar = None;
-    let mut progress = |done: u64, all: u64| {
-        let start = || Progress::on_terminal("loading the draft model", all, quiet);
-        bar.get_or_insert_with(start).at(done);
-    };
-    let vocab_size = target.decoder.config().vocab_size;
-    let model = Model::load_draft(path, target, &mut progress);
-    let draft = model.and_then(|model| DraftModel::new(model.decoder, vocab_size, draws));
-    draft.map_err(|error| error.during(LOADING))
 }
 
 /// Where results are kept, unless that is switched off.

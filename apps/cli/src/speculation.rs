@@ -1,14 +1,18 @@
 //! Who proposes tokens that the model then verifies: the flags, and what they mean together.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use nelumbo::engine::speculate::{DraftDraws, MOST_DRAFTED, Speculate, SpeculateOptions};
+use nelumbo::Model;
+use nelumbo::engine::speculate::{
+    DraftDraws, DraftModel, MOST_DRAFTED, Speculate, SpeculateOptions,
+};
+use nelumbo::model::Beside;
 
 use crate::args::GlobalArgs;
 use crate::exit::{Failure, say};
-use crate::models;
+use crate::models::{self, Progress};
 
 /// What guesses the next tokens.
 #[derive(Debug, Clone, Args)]
@@ -131,6 +135,23 @@ pub fn explain(args: &SpeculateArgs) {
             "note: --draft-model has no effect with --speculate {how}"
         ));
     }
+}
+
+/// The model at `path`, to guess for another that is loaded.
+pub fn load_draft(
+    path: &Path,
+    target: Beside<'_>,
+    draws: DraftDraws,
+    quiet: bool,
+) -> nelumbo::Result<DraftModel> {
+    let mut bar = None;
+    let mut progress = |done: u64, all: u64| {
+        let start = || Progress::on_terminal("loading the draft model", all, quiet);
+        bar.get_or_insert_with(start).at(done);
+    };
+    let vocab_size = target.decoder.config().vocab_size;
+    let model = Model::load_draft(path, target, &mut progress)?;
+    DraftModel::new(model.decoder, vocab_size, draws)
 }
 
 #[cfg(test)]
