@@ -33,6 +33,7 @@ pub mod thread;
 mod trace;
 pub mod trace_events;
 pub mod trial;
+pub mod verification;
 #[cfg(not(target_arch = "wasm32"))]
 mod worker;
 

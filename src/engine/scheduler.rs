@@ -5,11 +5,10 @@
 //! the token budget goes, and samples where it gets there. What a step computes is decided in
 //! [`plan`](super::plan); here requests come and are committed, and in [`ends`](super::ends) they go.
 
-use super::plan::Drafts;
 pub use super::plan::{Chunk, StepPlan};
 use super::request::{Event, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
-use super::speculate::{MOST_DRAFTED, Proposal};
+use super::verification::Drafts;
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
 use crate::kv::{Pages, pages_for};
@@ -191,23 +190,6 @@ impl Scheduler {
     /// Where the prefixes of a tenant begin.
     pub(super) fn root(&self, salt: &[u8]) -> PrefixKey {
         PrefixKey::root(&self.model, salt)
-    }
-
-    /// Proposes what follows the known tokens of `id`, to be verified in the next step as far as there is room
-    /// beside what everybody needs.
-    pub fn draft(&mut self, id: RequestId, proposal: Proposal) {
-        self.drafts.insert(id, proposal);
-    }
-
-    /// Tokens that may be proposed for `sequence` in the next step: none but where it decodes alone, and as
-    /// many as it can take before it is over, less the one that it draws itself.
-    pub fn draftable(&self, sequence: &Sequence) -> usize {
-        if sequence.gap() != 1 || sequence.width() != 1 || sequence.is_suspect() {
-            return 0;
-        }
-        let left = sequence.request.max_tokens - sequence.num_generated();
-        let room = self.servable_len() - sequence.tokens.len();
-        left.min(room).saturating_sub(1).min(MOST_DRAFTED)
     }
 
     /// Of the last step, how many of the proposed tokens were right, in the order of

@@ -7,6 +7,7 @@ mod batching;
 mod company;
 mod draft;
 mod embed;
+mod frequencies;
 mod long;
 mod pool;
 mod sampling;
