@@ -138,6 +138,7 @@ fn measure(running: usize, company: Company) -> Times {
         // everybody's prompt in a step, so that all begin at once
         max_batched_tokens: (running + 1) * 4300,
         max_running: running + 1,
+        max_rows: running + 1,
         max_model_len: 1 << 17,
         max_waiting: running + 1,
     };

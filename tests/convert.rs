@@ -34,6 +34,9 @@ impl World {
         };
         fs::create_dir(world.path("dir")).unwrap();
         model.write_directory(&world.path("dir"));
+        let named = world.path("dir").join(formats::hf::TEMPLATES_NAME);
+        fs::create_dir(&named).unwrap();
+        fs::write(named.join("tool_use.jinja"), "{{ tools | tojson }}").unwrap();
         let template = |file: formats::write::GgufWriter| {
             file.string("tokenizer.chat_template", "{{ messages[0].content }}")
         };
@@ -68,15 +71,13 @@ fn convert(from: &Path, to: &Path, target: Target, shard: u64) -> Result<Vec<Ten
     Ok(reports)
 }
 
-/// Bytes of a file, or of all files in a folder.
+/// Bytes of a file, or of all files in a folder and the folders in it.
 fn size(path: &Path) -> u64 {
     if path.is_file() {
         return path.metadata().unwrap().len();
     }
     let entries = fs::read_dir(path).unwrap();
-    entries
-        .map(|entry| entry.unwrap().metadata().unwrap().len())
-        .sum()
+    entries.map(|entry| size(&entry.unwrap().path())).sum()
 }
 
 fn open(path: &Path) -> (ModelFiles, Config) {
@@ -306,8 +307,8 @@ fn same_beside(a: &Path, b: &Path) {
             );
         }
     }
-    let template = |files: &ModelFiles| Texts::template_source(files).unwrap();
-    assert_eq!(template(&a_files), template(&b_files));
+    let templates = |files: &ModelFiles| Texts::template_sources(files).unwrap();
+    assert_eq!(templates(&a_files), templates(&b_files));
 }
 
 #[test]

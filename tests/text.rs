@@ -1,6 +1,8 @@
 //! Text to ids and back for every family: tokenizers of both layouts, templates, what ends an answer, and
 //! that no message holds a control token. The fixtures' folders tell where they come from.
 
+#[path = "text/beyond.rs"]
+mod beyond;
 #[path = "text/common.rs"]
 mod common;
 #[path = "text/control.rs"]

@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::runs::{Lane, prompts};
 use crate::speculate;
 use nelumbo::engine::Speculate;
-use nelumbo::engine::speculate::draft::DraftModel;
+use nelumbo::engine::speculate::{DraftDraws, DraftModel};
 use nelumbo::formats;
 use nelumbo::model::families::family;
 use nelumbo::model::load::decoder_from_parts;
@@ -44,7 +44,7 @@ pub fn drafts(path: &Path, load: &LoadOptions, report: &mut Report) -> Result<()
             };
             let gpu = kernels::open(&options.open)?;
             let decoder = decoder_from_parts(&gpu, &config, &names, files.checkpoint(), &options)?;
-            let draft = DraftModel::new(decoder, config.vocab_size)?;
+            let draft = DraftModel::new(decoder, config.vocab_size, DraftDraws::Alike)?;
             let way = speculate(Speculate::Draft, Some(count));
             let mut on = Lane::open(path, load, way, Some(Box::new(draft)))?;
             let (mut plain, mut speculated) = (Vec::new(), Vec::new());

@@ -27,6 +27,9 @@ pub const WEIGHTS_NAME: &str = "model.safetensors";
 /// The list of weights in several files.
 pub const INDEX_NAME: &str = "model.safetensors.index.json";
 
+/// Where a directory keeps chat templates beside the usual one.
+pub const TEMPLATES_NAME: &str = "additional_chat_templates";
+
 const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
 const MAX_INDEX_BYTES: u64 = 16 << 20;
 const MAX_TEXT_BYTES: u64 = 4 << 20;
@@ -107,6 +110,16 @@ impl HfDir {
     /// [`Error::File`] if it is not UTF-8 or too long; [`Error::Io`] if the system refuses.
     pub fn read_text(&self, name: &str) -> Result<Option<String>> {
         read_text(&self.file(name)?)
+    }
+
+    /// The text of the chat template called `name` beside the usual one, as [`HfDir::read_text`] reads it.
+    ///
+    /// # Errors
+    /// As [`HfDir::read_text`].
+    pub fn read_template(&self, name: &str) -> Result<Option<String>> {
+        let file = self.file(&format!("{name}.jinja"))?;
+        let file = file.file_name().expect("it is a plain name");
+        read_text(&self.dir.join(TEMPLATES_NAME).join(file))
     }
 
     fn file(&self, name: &str) -> Result<PathBuf> {

@@ -15,7 +15,7 @@ use crate::gpu::{Call, Kernel, Part, Recorder, Tensor, Variant};
 use crate::{params, wgsl};
 pub use cases::cases;
 pub(super) use cases::{case, draft_case, settings};
-pub use drafted::{Drafted, MOST_CHOICES, draw_from};
+pub use drafted::{Drafted, MOST_CHOICES, draw_alike, draw_from};
 pub use exact::{check, draw, reference};
 
 mod cases;

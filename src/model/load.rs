@@ -106,11 +106,21 @@ impl Model {
         options: &LoadOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Model> {
+        Model::load_as(path, progress, |_, _| Ok(options.clone()))
+    }
+
+    /// The same, with options that depend on what the files say.
+    pub(super) fn load_as(
+        path: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+        options: impl FnOnce(&Config, &Texts) -> Result<LoadOptions>,
+    ) -> Result<Model> {
         let files = formats::open(path)?;
         let family = family(&files)?;
         let config = (family.config)(&files)?;
-        let texts = Texts::load(&files)?;
-        check_vocab(&files, &texts, config.vocab_size)?;
+        let mut texts = Texts::load(&files)?;
+        fit_vocab(&files, &mut texts, config.vocab_size)?;
+        let options = &options(&config, &texts)?;
         let names = (family.names)(&files);
         let map = TensorMap::new(&config, &names, files.checkpoint())?;
         let gpu = kernels::open(&OpenOptions {
@@ -136,9 +146,10 @@ impl Model {
     }
 }
 
-/// That the model knows every token of the tokenizer, and the tokens that end an answer. It may know
-/// more: rows are often padded to a round number.
-fn check_vocab(files: &ModelFiles, texts: &Texts, vocab_size: usize) -> Result<()> {
+/// Sees to it that the model knows every token of the tokenizer, and the tokens that end an answer. It may
+/// know more: rows are often padded to a round number. Special tokens that it does not know are left out:
+/// there are tokenizers that serve several models, one of which sees images.
+pub(super) fn fit_vocab(files: &ModelFiles, texts: &mut Texts, vocab_size: usize) -> Result<()> {
     let (path, field) = match files {
         ModelFiles::Gguf(gguf) => (
             gguf.metadata.path(),
@@ -147,7 +158,13 @@ fn check_vocab(files: &ModelFiles, texts: &Texts, vocab_size: usize) -> Result<(
         ModelFiles::HuggingFace(dir) => (dir.config_path.as_path(), "vocab_size"),
     };
     let tokens = texts.tokenizer.vocab_size();
-    if tokens > vocab_size {
+    if tokens > vocab_size && texts.tokenizer.truncate(vocab_size) {
+        log::info!(
+            "{}: {field}: is {vocab_size}; the tokenizer's {} special tokens beyond are left out",
+            path.display(),
+            tokens - vocab_size
+        );
+    } else if tokens > vocab_size {
         let problem = format!("is {vocab_size}, but the tokenizer has {tokens} tokens");
         return Err(Error::field(path, field, problem));
     }
@@ -272,7 +289,7 @@ fn sizes(
 
 /// What everything on the device may take, in bytes; `None` where nothing is asked for and nobody knows
 /// what there is.
-fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
+pub(super) fn memory_limit(gpu: &Gpu, asked: Option<MemoryLimit>) -> Result<Option<u64>> {
     let limit = asked.unwrap_or(Bounds::of(gpu).default_limit());
     match (limit.of(gpu.memory_bytes()), asked) {
         (None, Some(MemoryLimit::Percent(share))) => {

@@ -1,5 +1,6 @@
 //! A model as far as it takes no device: its shape, its text side, and the reference on the CPU.
 
+use super::load::fit_vocab;
 use super::reference::Reference;
 use super::room::DEFAULT_CONTEXT;
 use super::tensors::{Names, TensorMap};
@@ -27,9 +28,12 @@ impl OnHost {
     pub fn open(path: &Path) -> Result<OnHost> {
         let files = formats::open(path)?;
         let family = family(&files)?;
+        let config = (family.config)(&files)?;
+        let mut texts = Texts::load(&files)?;
+        fit_vocab(&files, &mut texts, config.vocab_size)?;
         Ok(OnHost {
-            config: (family.config)(&files)?,
-            texts: Texts::load(&files)?,
+            config,
+            texts,
             names: (family.names)(&files),
             files,
         })

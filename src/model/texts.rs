@@ -15,11 +15,25 @@ pub struct Texts {
     pub tokenizer: Tokenizer,
     /// How messages become one text; an error that says why there is none.
     pub template: Result<ChatTemplate, String>,
+    /// The same for conversations with tools, where the files have a template of its own for them.
+    pub tool_template: Option<Result<ChatTemplate, String>>,
     /// Tokens after which an answer is over.
     pub end_tokens: Vec<u32>,
     /// How the model's authors would have tokens drawn.
     pub sampling: SamplingDefaults,
 }
+
+/// The sources of a model's chat templates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateSources {
+    /// For every conversation that no other is for.
+    pub usual: Option<String>,
+    /// For conversations with tools; files call it [`TOOL_TEMPLATE`].
+    pub with_tools: Option<String>,
+}
+
+/// What files call the template for conversations with tools. Templates of other names are not used.
+pub const TOOL_TEMPLATE: &str = "tool_use";
 
 /// The keys of a GGUF file that tell of its tokenizer, beside weights that are not in that layout: for
 /// vocabularies that no `tokenizer.json` can tell. It stands in for a missing one.
@@ -53,18 +67,15 @@ impl Texts {
         }
     }
 
-    /// The source of the model's chat template, `None` where the files have none. Builds no tokenizer.
+    /// The sources of the model's chat templates. Builds no tokenizer.
     ///
     /// # Errors
     /// Names the file and the field.
-    pub fn template_source(files: &ModelFiles) -> Result<Option<String>> {
+    pub fn template_sources(files: &ModelFiles) -> Result<TemplateSources> {
         match files {
-            ModelFiles::Gguf(gguf) => {
-                let source = gguf.metadata.opt_string("tokenizer.chat_template")?;
-                Ok(source.map(str::to_owned))
-            }
+            ModelFiles::Gguf(gguf) => gguf_templates(&gguf.metadata),
             ModelFiles::HuggingFace(dir) => {
-                dir_template(dir, dir.read_json("tokenizer_config.json")?.as_ref())
+                dir_templates(dir, dir.read_json("tokenizer_config.json")?.as_ref())
             }
         }
     }
@@ -78,7 +89,7 @@ impl Texts {
     }
 
     /// The same with arguments for the template, such as `tools` or `enable_thinking`; see
-    /// [`RenderOptions::kwargs`].
+    /// [`RenderOptions::kwargs`]. With tools it is the template for these, if the model has one.
     ///
     /// # Errors
     /// As [`Texts::encode_chat`]; [`Error::Request`] for an argument that would replace one of the
@@ -89,7 +100,14 @@ impl Texts {
         date: &str,
         kwargs: Map<String, Value>,
     ) -> Result<Vec<u32>> {
-        let template = self.template.as_ref().map_err(|problem| Error::Template {
+        let has_tools = kwargs
+            .get("tools")
+            .is_some_and(|tools| !tools.is_null() && tools != &Value::Array(Vec::new()));
+        let template = match &self.tool_template {
+            Some(template) if has_tools => template,
+            _ => &self.template,
+        };
+        let template = template.as_ref().map_err(|problem| Error::Template {
             problem: problem.clone(),
         })?;
         let text_of = |id: Option<u32>| {
@@ -109,16 +127,16 @@ impl Texts {
 
     fn new(
         tokenizer: Tokenizer,
-        template: Option<&str>,
+        templates: &TemplateSources,
         ends: impl IntoIterator<Item = u32>,
     ) -> Texts {
-        let template = match template {
-            Some(source) => ChatTemplate::new(source).map_err(|e| match e {
+        let compiled = |source: &String| {
+            ChatTemplate::new(source).map_err(|e| match e {
                 Error::Template { problem } => problem,
                 other => other.to_string(),
-            }),
-            None => Err("the model has none; use --raw for a plain prompt".to_owned()),
+            })
         };
+        let none = || Err("the model has none; use --raw for a plain prompt".to_owned());
         let mut end_tokens: Vec<u32> = ends.into_iter().chain(tokenizer.eos()).collect();
         let known = TURN_ENDS.iter().filter_map(|t| tokenizer.token_id(t));
         end_tokens.extend(known.filter(|&id| tokenizer.is_guarded(id)));
@@ -126,7 +144,8 @@ impl Texts {
         end_tokens.dedup();
         Texts {
             tokenizer,
-            template,
+            template: templates.usual.as_ref().map_or_else(none, compiled),
+            tool_template: templates.with_tools.as_ref().map(compiled),
             end_tokens,
             sampling: SamplingDefaults::default(),
         }
@@ -195,11 +214,16 @@ fn from_gguf(metadata: &Metadata) -> Result<Texts> {
     };
     let turn_ends: Vec<u32> = vocab.eot.into_iter().chain(vocab.eom).collect();
     let tokenizer = Tokenizer::from_vocab(vocab, metadata.path())?;
-    Ok(Texts::new(
-        tokenizer,
-        metadata.opt_string("tokenizer.chat_template")?,
-        turn_ends,
-    ))
+    let templates = gguf_templates(metadata)?;
+    Ok(Texts::new(tokenizer, &templates, turn_ends))
+}
+
+fn gguf_templates(metadata: &Metadata) -> Result<TemplateSources> {
+    let source = |key: &str| Ok::<_, Error>(metadata.opt_string(key)?.map(str::to_owned));
+    Ok(TemplateSources {
+        usual: source("tokenizer.chat_template")?,
+        with_tools: source(&format!("tokenizer.chat_template.{TOOL_TEMPLATE}"))?,
+    })
 }
 
 /// The bytes of an array that files hold as signed or unsigned ones.
@@ -238,18 +262,27 @@ fn from_dir(dir: &HfDir) -> Result<Texts> {
         ends.extend(end_ids(&path, &generation)?);
         sampling = SamplingDefaults::read(&path, &generation);
     }
-    let template = dir_template(dir, tokenizer_config.as_ref())?;
+    let templates = dir_templates(dir, tokenizer_config.as_ref())?;
     Ok(Texts {
         sampling,
-        ..Texts::new(tokenizer, template.as_deref(), ends)
+        ..Texts::new(tokenizer, &templates, ends)
     })
 }
 
-/// The template in a file of its own, else the one of the tokenizer's configuration.
-fn dir_template(dir: &HfDir, tokenizer_config: Option<&Value>) -> Result<Option<String>> {
-    Ok(match dir.read_text("chat_template.jinja")? {
-        Some(text) => Some(text),
-        None => tokenizer_config.and_then(template_of),
+/// The templates in files of their own, else those of the tokenizer's configuration.
+fn dir_templates(dir: &HfDir, tokenizer_config: Option<&Value>) -> Result<TemplateSources> {
+    let files = TemplateSources {
+        usual: dir.read_text("chat_template.jinja")?,
+        with_tools: dir.read_template(TOOL_TEMPLATE)?,
+    };
+    if files.usual.is_some() {
+        // then the configuration's are those of another time
+        return Ok(files);
+    }
+    let configured = |name| tokenizer_config.and_then(|config| template_of(config, name));
+    Ok(TemplateSources {
+        usual: configured("default"),
+        with_tools: files.with_tools.or_else(|| configured(TOOL_TEMPLATE)),
     })
 }
 
@@ -267,13 +300,13 @@ fn end_ids(path: &Path, json: &Value) -> Result<Vec<u32>> {
     }
 }
 
-/// The `chat_template` of a tokenizer_config.json: a text, or named ones of which the default counts.
-fn template_of(tokenizer_config: &Value) -> Option<String> {
+/// The `chat_template` of a tokenizer_config.json: a text, which is the default one, or several by name.
+fn template_of(tokenizer_config: &Value, name: &str) -> Option<String> {
     match tokenizer_config.get("chat_template")? {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) if name == "default" => Some(text.clone()),
         Value::Array(named) => named
             .iter()
-            .find(|entry| entry["name"] == "default")
+            .find(|entry| entry["name"] == name)
             .and_then(|entry| entry["template"].as_str())
             .map(str::to_owned),
         _ => None,

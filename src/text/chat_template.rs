@@ -5,8 +5,9 @@
 //! stack enough for its recursion limit. Blocks are trimmed as `trim_blocks` and `lstrip_blocks` do.
 //!
 //! One hole is left by the template engine: comparing or concatenating lists that a template has built
-//! from one another by the dozen (`[x, x]`, `x + x`) takes time that no fuel is charged for. Where
-//! templates of unknown origin are rendered, the caller has to watch the time.
+//! from one another by the dozen (`[x, x]`, `x + x`), or making texts of them otherwise than by printing
+//! them (`x ~ ''`, `x | upper`), takes time and memory that no fuel is charged for. Where templates of
+//! unknown origin are rendered, the caller has to watch both.
 //!
 //! Besides the messages a template sees `add_generation_prompt`, `bos_token`, `eos_token`, `tools` and
 //! `documents` (none unless given), the caller's own arguments such as `enable_thinking`,
@@ -24,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use super::content_spans;
 use super::template_date::Date;
 use super::template_functions::{self, Raised};
+use super::template_methods;
+use super::template_percent;
 use super::template_texts::{self, Slots};
 use crate::error::{Error, Result};
 
@@ -131,10 +134,10 @@ impl ChatTemplate {
                 .build();
             environment.set_syntax(syntax.map_err(|e| template_error(&e))?);
             environment.set_auto_escape_callback(|_| AutoEscape::None);
-            environment
-                .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
             template_functions::add_to(&mut environment);
+            template_methods::add_to(&mut environment);
             let compiled = template_functions::without_generation_tags(source);
+            let compiled = template_percent::as_filters(&compiled);
             environment
                 .add_template_owned(NAME, compiled)
                 .map_err(|e| template_error(&e))?;

@@ -82,6 +82,11 @@ impl ControlTokens {
         ControlTokens { sorted, ids }
     }
 
+    /// No longer finds those with ids from `count` on; they are still among these.
+    pub(super) fn stop_finding(&mut self, count: usize) {
+        self.sorted.retain(|token| (token.id as usize) < count);
+    }
+
     /// Whether `id` is one of them.
     pub(super) fn contains(&self, id: u32) -> bool {
         self.ids.contains(&id)

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tokenizers::PreTokenizerWrapper;
 
 use super::control::{looks_like_control, special_tokens};
 use super::prevalidate::{Checked, check};
@@ -196,4 +197,36 @@ fn config_token(
             format!("\"{text}\" is no token of this file"),
         )),
     }
+}
+
+/// `pre` with every space that is put in front of the first word alone taken away; `None` when there
+/// is none.
+pub(super) fn without_first(
+    pre: &PreTokenizerWrapper,
+) -> serde_json::Result<Option<PreTokenizerWrapper>> {
+    fn replace(value: &mut Value) -> bool {
+        match value {
+            Value::Object(map) => {
+                let mut changed = false;
+                for (key, value) in map {
+                    if key == "prepend_scheme" && value == "first" {
+                        *value = "never".into();
+                        changed = true;
+                    } else {
+                        changed |= replace(value);
+                    }
+                }
+                changed
+            }
+            Value::Array(items) => items
+                .iter_mut()
+                .fold(false, |changed, item| replace(item) | changed),
+            _ => false,
+        }
+    }
+    let mut value = serde_json::to_value(pre)?;
+    if !replace(&mut value) {
+        return Ok(None);
+    }
+    serde_json::from_value(value).map(Some)
 }

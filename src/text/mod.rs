@@ -20,9 +20,11 @@
 //! | `token_table` | the bytes behind every id |
 //! | `chat_template` | rendering messages with the model's Jinja template |
 //! | `template_functions` | the functions and filters that templates expect |
+//! | `template_methods`, `template_percent` | what templates do with strings as Python does |
 //! | `template_date` | the date that templates may write |
 //! | `template_texts` | the texts of a conversation that nobody vouches for |
 //! | `content_spans` | telling the messages' text from the template's in a rendering |
+//! | `same_tokens` | whether two models have the same tokens |
 //! | `detokenize`, `stop` | bytes to whole characters; stop strings |
 
 mod charsmap;
@@ -38,9 +40,12 @@ mod pieces_unigram;
 mod pre_tokenizers;
 mod prevalidate;
 mod prevalidate_parts;
+mod same_tokens;
 mod stop;
 mod template_date;
 mod template_functions;
+mod template_methods;
+mod template_percent;
 mod template_texts;
 mod token_table;
 mod tokenizer;
@@ -51,6 +56,7 @@ pub use chat_template::{
     ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, RenderOptions, Rendered,
 };
 pub use detokenize::TextStream;
+pub use same_tokens::same_tokens;
 pub use stop::{MAX_STOP_BYTES, MAX_STOPS, Piece, StopMatcher, check_stops};
 pub use tokenizer::{MAX_VOCAB, Tokenizer};
 pub use vocab::{TokenType, Vocab, VocabKind};

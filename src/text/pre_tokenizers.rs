@@ -36,8 +36,9 @@ const WITH_MARKS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}
 /// Qwen 2's without English endings.
 const NO_ENDINGS: &str =
     r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Llama 3's with runs of blanks cut into powers of two, as in Jais 2.
-const BLANKS_BY_POWERS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+/// Llama 3's with runs of blanks cut into powers of two, as in Jais 2. What follows a blank that was cut off is
+/// not looked through for breaks again: there were none.
+const BLANKS_BY_POWERS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|(?<![^\S\r\n])\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
 /// Words are cut where upper case follows lower case; every digit on its own; as in Mistral's Tekken.
 const CASED: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The same with English endings and up to three digits, as in GPT-4o and Llama 4.
@@ -74,6 +75,15 @@ const DEEPSEEK_LATIN: &str = concat!(
 /// Marks of ASCII, their wide forms, and Chinese ones, of the same models.
 const DEEPSEEK_MARKS: &str =
     r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+";
+/// Their `\s+$`, which would read a run of blanks as often as it is long where something follows.
+const BLANKS_AT_END: &str = r"(?<!\s)\s+$";
+/// Cuts wherever the digits up to the last of their run are a multiple of three: `(?=(\d{3})+(?!\d))`, which
+/// would read a run as often as it is long. Here each match goes from one cut to the next: all before the
+/// first one, then three digits and what is not cut behind them.
+const THREES_FROM_THE_END: &str = concat!(
+    r"\A(?=\D|\d{1,2}(?:\d{3})*(?!\d))(?:\D|(?<!\d)\d{1,2}(?!\d))*+(?:\d{1,2}(?=(?:\d{3})+(?!\d)))?",
+    r"|\d{3}(?:(?!\d)(?:\D|(?<!\d)\d{1,2}(?!\d))*+(?:\d{1,2}(?=(?:\d{3})+(?!\d)))?)?",
+);
 /// Everything between marks of a sentence, as in BLOOM.
 const BLOOM: &str = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+";
 /// Marks and what programs use as such, as in Falcon.
@@ -118,11 +128,13 @@ impl Pre {
 static TABLE: &[Pre] = &[
     pre(&["default"], &[OLD_MARKS, GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
     pre(&["gpt-2", "gpt2", "phi-2", "olmo", "mpt", "jais", "trillion", "granite-docling", "gigachat",
-        "a.x-4.0", "mellum", "modern-bert", "exaone4"], &[GPT2]),
+        "a.x-4.0", "mellum", "modern-bert", "exaone4", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
+        "jina-v1-en", "jina-v2-code", "roberta-bpe"], &[GPT2]),
     pre(&["smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"],
         &[r"\p{N}", GPT2]),
     pre(&["command-r"], &[r"\p{N}", GPT2]).composed(),
-    pre(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
+    pre(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "jina-v5-nano"],
         &[THREE_DIGITS]).whole_words().with_bos(),
     pre(&["dbrx", "smaug-bpe", "chatglm-bpe", "glm4"], &[THREE_DIGITS]),
     pre(&["minicpm5"], &[r"\p{N}{1,3}", ALL_DIGITS]).whole_words(),
@@ -141,18 +153,18 @@ static TABLE: &[Pre] = &[
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"]),
     pre(&["tekken"], &[CASED]).whole_words().with_bos(),
     pre(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[CASED_THREE_DIGITS]),
-    pre(&["tiny_aya", "cohere2moe"], &[r"\d{1,3}(?=(?:\d{3})*\b)", CASED_THREE_DIGITS]),
+    pre(&["tiny_aya", "cohere2moe"], &[r"(?<!\d)\d++\b", r"\A\d{1,2}(?=(?:\d{3})+\z)", CASED_THREE_DIGITS]),
     pre(&["youtu"], &[
         r"[\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019}\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}]+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
         CASED_ONE_DIGIT]).whole_words(),
     pre(&["deepseek-llm"],
-        &[r"[\r\n]", DEEPSEEK_LATIN, DEEPSEEK_MARKS, r"\s+$", DEEPSEEK_CJK, r"\p{N}+"]),
+        &[r"[\r\n]", DEEPSEEK_LATIN, DEEPSEEK_MARKS, BLANKS_AT_END, DEEPSEEK_CJK, r"\p{N}+"]),
     pre(&["deepseek-coder"], &[r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", DEEPSEEK_CJK, r"\p{N}"]),
     pre(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[r"\p{N}{1,3}", CJK, MARKED]),
     pre(&["falcon"], &[MARKS, GPT2, "[0-9][0-9][0-9]"]),
     pre(&["poro-chat", "bloom", "gpt3-finnish"], &[BLOOM]),
     pre(&["viking"], &[BLOOM, r"\p{N}"]),
-    pre(&["superbpe"], &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
+    pre(&["superbpe"], &[r"\p{N}+", THREES_FROM_THE_END]),
     pre(&["chameleon"], &["<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
         r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", GPT2]).with_bos(),
 ];
@@ -201,8 +213,11 @@ mod tests {
 
     /// The words that a text is cut into.
     fn cut<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
+        words(find(name).unwrap_or_else(|| panic!("{name}")), text)
+    }
+
+    fn words<'a>(rule: &Pre, text: &'a str) -> Vec<&'a str> {
         let mut pieces = PreTokenizedString::from(text);
-        let rule = find(name).unwrap_or_else(|| panic!("{name}"));
         rule.pre_tokenizer().pre_tokenize(&mut pieces).unwrap();
         pieces
             .get_splits(OffsetReferential::Original, OffsetType::Byte)
@@ -258,6 +273,72 @@ mod tests {
             "chameleon",
         ] {
             assert_eq!(cut(name, "123"), ["1", "2", "3"], "{name}");
+        }
+    }
+
+    /// The words by expressions that are not in the table.
+    fn cut_by<'a>(cuts: &'static [&'static str], text: &'a str) -> Vec<&'a str> {
+        words(&pre(&[], cuts), text)
+    }
+
+    #[test]
+    fn rules_written_in_another_way_cut_alike() {
+        let as_published: [(&str, &'static [&'static str]); 4] = [
+            (
+                "deepseek-llm",
+                &[
+                    r"[\r\n]",
+                    DEEPSEEK_LATIN,
+                    DEEPSEEK_MARKS,
+                    r"\s+$",
+                    DEEPSEEK_CJK,
+                    r"\p{N}+",
+                ],
+            ),
+            (
+                "tiny_aya",
+                &[r"\d{1,3}(?=(?:\d{3})*\b)", CASED_THREE_DIGITS],
+            ),
+            ("superbpe", &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
+            (
+                "jais-2",
+                &[
+                    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+                ],
+            ),
+        ];
+        let parts = [
+            "1", "2", "34", "567", "8901", "½", "²", "٣", "x", "É", "世", "_", "!", " ", "   ",
+            "\n", "\r\n", "\t", "\u{a0}", "\u{301}", "'s",
+        ];
+        let mut state = 7u64;
+        for _ in 0..4000 {
+            let mut text = String::new();
+            for _ in 0..state % 12 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(parts[(state >> 33) as usize % parts.len()]);
+            }
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15).rotate_left(7);
+            for (name, cuts) in &as_published {
+                assert_eq!(cut(name, &text), cut_by(cuts, &text), "{name}: {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_rule_reads_a_run_as_often_as_it_is_long() {
+        let runs = ["1", " ", "a", "A", "世", "!", "\n", "\u{301}", "😀", " \t"];
+        for pre in TABLE {
+            for run in runs {
+                let text = run.repeat(40_000) + "世x";
+                let start = std::time::Instant::now();
+                assert_eq!(words(pre, &text).concat(), text, "{}", pre.name());
+                // a run that is read again for every part takes tens of seconds
+                let seconds = start.elapsed().as_secs_f64();
+                assert!(seconds < 2.5, "{}, {run:?}: {seconds} s", pre.name());
+            }
         }
     }
 

@@ -13,6 +13,9 @@ const MAX_JSON_DEPTH: usize = 128;
 /// The most parts of a list or a map that are printed.
 const MAX_PRINTED_VALUES: usize = 100_000;
 
+/// About what a value takes that is neither text nor made of others.
+const PRINTED_NUMBER_BYTES: usize = 8;
+
 /// The message of `raise_exception`, carried as the source of the engine's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -31,7 +34,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     );
     environment.add_filter("tojson", to_json);
     environment.set_formatter(|out, state, value| {
-        check_size(value)?;
+        printed_bytes(value)?;
         match float(value) {
             Some(number) => out
                 .write_str(&python_float(number))
@@ -64,14 +67,18 @@ fn python_float(number: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Refuses to print lists and maps that are nested too deeply, or whose shared parts are too many when
-/// each is counted as often as it would be printed: fuel is charged for that only afterwards.
-fn check_size(value: &Value) -> Result<(), JinjaError> {
+/// About how many bytes a value is as text. Refuses lists and maps that are nested too deeply, or whose shared
+/// parts are too many when each is counted as often as it would be printed: fuel is charged for that only
+/// afterwards.
+pub(super) fn printed_bytes(value: &Value) -> Result<u64, JinjaError> {
     let mut open = vec![(value.clone(), 0)];
     let mut left = MAX_PRINTED_VALUES;
+    let mut bytes: u64 = 0;
     while let Some((value, depth)) = open.pop() {
         let kind = value.kind();
-        if !matches!(kind, ValueKind::Seq | ValueKind::Map) {
+        if !matches!(kind, ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+            let len = value.as_str().map_or(PRINTED_NUMBER_BYTES, str::len);
+            bytes = bytes.saturating_add(len as u64);
             continue;
         }
         for item in value.try_iter()? {
@@ -82,15 +89,13 @@ fn check_size(value: &Value) -> Result<(), JinjaError> {
                 return Err(JinjaError::new(ErrorKind::InvalidOperation, problem));
             }
             left -= 1;
-            let item = if kind == ValueKind::Map {
-                value.get_item(&item)?
-            } else {
-                item
-            };
+            if kind == ValueKind::Map {
+                open.push((value.get_item(&item)?, depth + 1));
+            }
             open.push((item, depth + 1));
         }
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Replaces the tags `{% generation %}` and `{% endgeneration %}`, which mark training targets and mean

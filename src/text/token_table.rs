@@ -45,6 +45,13 @@ impl TokenTable {
         self.ends.push(self.bytes.len());
     }
 
+    /// Forgets all ids from `count` on.
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.ends.truncate(count);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        self.control.retain(|&id, _| (id as usize) < count);
+    }
+
     /// Number of ids.
     pub(super) fn len(&self) -> usize {
         self.ends.len()

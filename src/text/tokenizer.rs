@@ -17,6 +17,7 @@ use tokenizers::{Model, ModelWrapper, OffsetType, PreTokenizer, PreTokenizerWrap
 
 use super::chat_template::Rendered;
 use super::control::{ControlToken, ControlTokens};
+use super::hf_json::without_first;
 use super::pieces::Pieces;
 use super::token_table::TokenTable;
 use super::vocab::Vocab;
@@ -127,6 +128,22 @@ impl Tokenizer {
         })
     }
 
+    /// Forgets the tokens with ids from `count` on, which a model has no rows for, so that no text has them any
+    /// more. Changes nothing and returns false where one of them is more than a name: it could be met in plain
+    /// text, or begins or ends all texts.
+    pub fn truncate(&mut self, count: usize) -> bool {
+        let is_beyond = |id: &u32| *id as usize >= count;
+        let mut beyond = (0..).take(self.vocab_size()).filter(is_beyond);
+        let named = self.prefix.iter().chain(&self.bos).chain(&self.eos);
+        let mut named = named.chain(&self.unknown);
+        if named.any(is_beyond) || !beyond.all(|id| self.guarded.contains(id)) {
+            return false;
+        }
+        self.table.truncate(count);
+        self.guarded.stop_finding(count);
+        true
+    }
+
     /// Number of token ids; the model's output may be wider than that.
     pub fn vocab_size(&self) -> usize {
         self.table.len()
@@ -149,10 +166,11 @@ impl Tokenizer {
 
     /// The id of the token whose string in the vocabulary is `token`.
     pub fn token_id(&self, token: &str) -> Option<u32> {
-        match &self.inner {
+        let id = match &self.inner {
             Inner::Library(inner) => inner.token_to_id(token),
             Inner::Pieces(pieces) => pieces.ids.get(token).copied(),
-        }
+        };
+        id.filter(|&id| (id as usize) < self.vocab_size())
     }
 
     /// Whether `id` is a control token: one that stands for no text. False beyond the vocabulary.
@@ -352,34 +370,4 @@ fn problem(e: impl std::fmt::Display) -> Error {
     Error::Tokenizer {
         problem: e.to_string(),
     }
-}
-
-/// `pre` with every space that is put in front of the first word alone taken away; `None` when there
-/// is none.
-fn without_first(pre: &PreTokenizerWrapper) -> serde_json::Result<Option<PreTokenizerWrapper>> {
-    fn replace(value: &mut serde_json::Value) -> bool {
-        match value {
-            serde_json::Value::Object(map) => {
-                let mut changed = false;
-                for (key, value) in map {
-                    if key == "prepend_scheme" && value == "first" {
-                        *value = "never".into();
-                        changed = true;
-                    } else {
-                        changed |= replace(value);
-                    }
-                }
-                changed
-            }
-            serde_json::Value::Array(items) => items
-                .iter_mut()
-                .fold(false, |changed, item| replace(item) | changed),
-            _ => false,
-        }
-    }
-    let mut value = serde_json::to_value(pre)?;
-    if !replace(&mut value) {
-        return Ok(None);
-    }
-    serde_json::from_value(value).map(Some)
 }

@@ -147,7 +147,11 @@ fn byte_level(vocab: &Vocab, types: &[TokenType], path: &Path) -> Result<Parts> 
         path: path.to_owned(),
         what: "pre-tokenizer (tokenizer.ggml.pre)".to_owned(),
         found: vocab.pre.clone(),
-        supported: pre_tokenizers::supported(),
+        // a tokenizer.json holds its rule, whatever that is called
+        supported: format!(
+            "{}; or take the model as a directory with its tokenizer.json",
+            pre_tokenizers::supported()
+        ),
     })?;
     let (bpe_vocab, table, added) = token_parts(&vocab.tokens, types, path)?;
     let merges = check_merges(&vocab.merges, &bpe_vocab, path)?;

@@ -5,6 +5,7 @@ mod common;
 
 mod batching;
 mod company;
+mod draft;
 mod embed;
 mod long;
 mod pool;

@@ -381,3 +381,57 @@ fn t14_a_chat_without_a_template_says_what_to_do() {
     );
     assert!(texts.tokenizer.encode_raw("hi").is_ok());
 }
+
+#[test]
+fn t14_a_conversation_with_tools_has_the_template_for_tools() {
+    let folder = directory(|_| ());
+    let message = || [Message::new("user", "hi")];
+    let with = |tools: Value| serde_json::Map::from_iter([("tools".to_owned(), tools)]);
+    let ids = |texts: &Texts, kwargs| {
+        let ids = texts.encode_chat_with(&message(), "2026-01-01", kwargs);
+        let ids = ids.unwrap();
+        let bytes = ids.iter().flat_map(|&id| texts.tokenizer.token_bytes(id));
+        String::from_utf8(bytes.copied().collect()).unwrap()
+    };
+    let check = |texts: &Texts, usual: &str, tools: &str| {
+        assert_eq!(ids(texts, with(json!([{"name": "f"}]))), tools);
+        for none in [with(Value::Null), with(json!([])), serde_json::Map::new()] {
+            assert_eq!(ids(texts, none), usual);
+        }
+    };
+    let load = || Texts::load(&open(folder.path()).unwrap()).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let config = json!({"chat_template": [
+        {"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "t"},
+        {"name": "default", "template": "d"}]});
+    write("tokenizer_config.json", &config.to_string());
+    check(&load(), "d", "t");
+    // a file of its own counts before the configuration's
+    let named = "additional_chat_templates/tool_use.jinja";
+    write(named, "T");
+    check(&load(), "d", "T");
+    write("chat_template.jinja", "D");
+    check(&load(), "D", "T");
+    fs::remove_file(folder.path().join(named)).unwrap();
+    check(&load(), "D", "D");
+    // one that is broken does no harm to others
+    write(named, "{% if %}");
+    let texts = load();
+    assert_eq!(ids(&texts, with(Value::Null)), "D");
+    refused(
+        texts.encode_chat_with(&message(), "2026-01-01", with(json!([1]))),
+        &["chat template", "line 1"],
+    );
+    // and from a GGUF file
+    let gguf = TinyLlama::new().gguf(|file| {
+        file.string("tokenizer.chat_template", "d")
+            .string("tokenizer.chat_template.tool_use", "t")
+    });
+    let path = folder.path().join("m.gguf");
+    fs::write(&path, gguf.finish()).unwrap();
+    check(&Texts::load(&open(&path).unwrap()).unwrap(), "d", "t");
+}

@@ -21,6 +21,7 @@ use crate::plan::args::PlanArgs;
 use crate::quantize::args::QuantizeArgs;
 use crate::show::ShowArgs;
 use crate::simulate::args::SimulateArgs;
+use crate::speculation::SpeculateArgs;
 use crate::tokenize::TokenizeArgs;
 pub use crate::types::{ActivationType, CacheType, NumericsMode, Switch, WeightType};
 use crate::values::{self, Bias, OutputLen, Seed};
@@ -163,6 +164,8 @@ pub struct RunArgs {
     pub length: LengthArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub speculate: SpeculateArgs,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]

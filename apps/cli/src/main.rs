@@ -28,6 +28,7 @@ mod run;
 mod session;
 mod show;
 mod simulate;
+mod speculation;
 mod stopwatch;
 mod suggest;
 mod temporary;

@@ -11,6 +11,7 @@ use crate::args::{
 };
 use crate::exit::{Failure, say};
 use crate::prompt::utf8;
+use crate::speculation::Speculation;
 use crate::values::Bias;
 
 /// The options of one run, apart from the model and the prompt.
@@ -33,6 +34,8 @@ pub struct RunOptions {
     /// Candidates to report for each token.
     pub logprobs: Option<usize>,
     pub format: Format,
+    /// Who guesses the next tokens.
+    pub speculation: Speculation,
     pub device: DeviceOptions,
 }
 
@@ -122,6 +125,7 @@ impl RunOptions {
             sampling: sampling(args),
             logprobs: args.output.logprobs.map(|k| k as usize),
             format: args.output.format,
+            speculation: Speculation::new(&args.speculate)?,
             device: DeviceOptions::new(&args.device),
         })
     }

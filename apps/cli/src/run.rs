@@ -12,7 +12,7 @@ use crate::models::cache;
 use crate::options::{self, RunOptions};
 use crate::output::{Answer, JsonOutput, Output, TextOutput, print_stats};
 use crate::prompt::{self, Given, is_on_line};
-use crate::{chat, devices, inspect, models, session};
+use crate::{chat, devices, inspect, models, session, speculation};
 
 /// A loaded model, as far as this command knows it.
 pub trait Answers {
@@ -33,6 +33,7 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         return devices::devices(false, options::backend(&args.device.backend));
     }
     options::explain(&args.device);
+    speculation::explain(&args.speculate);
     let mut options = RunOptions::new(&args)?;
     let model = models::from_flags(&args.device, args.model.take(), given)?;
     let is_untyped = model.as_ref().is_some_and(|model| !model.is_empty())
@@ -62,6 +63,7 @@ pub fn run(mut args: RunArgs, global: &GlobalArgs, given: Given) -> Result<(), F
         let (path, asked) = (&model.path, &args.inspect);
         return inspect::inspect(path, &prompt, &options, asked, pipelines, global.quiet);
     }
+    options.speculation.resolve(global)?;
     let mut engine = session::open(&model.path, &options, pipelines, global.quiet)?;
     let asked = options::asked_for(&args.sampling);
     options::suit(

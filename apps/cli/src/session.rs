@@ -12,7 +12,7 @@ use nelumbo::gpu::{Backend, Gpu, OpenOptions, PipelineFolder};
 use nelumbo::kernels::Activations;
 use nelumbo::kv::KvFormat;
 use nelumbo::model::warm::shader_hash;
-use nelumbo::model::{Numerics as Mode, SamplingDefaults, Texts};
+use nelumbo::model::{Beside, Numerics as Mode, SamplingDefaults, Texts};
 use nelumbo::quant::Format;
 use nelumbo::text::{Message, Tokenizer};
 use nelumbo::{LoadOptions, Model};
@@ -23,9 +23,12 @@ use crate::exit::{Failure, say};
 use crate::generate::{Stream, Vocabulary, follow};
 use crate::models::Progress;
 use crate::options::{self, DeviceOptions, RunOptions};
-use crate::output::{Answer, Device, Memory, Numerics, SafeMode, Timings, Tuning, Usage};
+use crate::output::{
+    Answer, Device, Memory, Numerics, SafeMode, Speculation, Timings, Tuning, Usage,
+};
 use crate::prompt_bar::PromptBar;
 use crate::run::Answers;
+use crate::speculation;
 use crate::stopwatch::Stopwatch;
 
 /// How long a wait for an event lasts before Ctrl-C is looked for.
@@ -68,8 +71,14 @@ pub fn open(
         )?
     };
     let path = path.to_owned();
+    let draft = options.speculation.draft.clone();
+    let draws = options.speculation.options.draws;
+    let engine_options = EngineOptions {
+        speculate: options.speculation.options,
+        ..EngineOptions::default()
+    };
     let (engine, (texts, gpu, memory, context_limit, numerics, tuning, safe_mode)) =
-        Engine::start_with(EngineOptions::default(), move |options| {
+        Engine::start_with(engine_options, move |options| {
             let mut bar = None;
             let mut progress = |done: u64, all: u64| {
                 let bar = bar.get_or_insert_with(|| Progress::on_terminal("loading", all, quiet));
@@ -82,7 +91,7 @@ pub fn open(
                 .map_err(|error| error.during(LOADING))?;
             let other_bytes = engine.other_bytes();
             let decoder = engine.decoder();
-            let memory = Memory {
+            let mut memory = Memory {
                 weights_bytes: decoder.weights().size_bytes(),
                 kv_bytes: decoder.kv().size_bytes(),
                 scratch_bytes: decoder.scratch_bytes(),
@@ -91,6 +100,19 @@ pub fn open(
             let (numerics, tuning) = (Numerics::of(decoder), Tuning::of(decoder.tuned()));
             let context_limit = engine.servable_len();
             let safe_mode = SafeMode::of(decoder);
+            if let Some(draft) = draft {
+                let target = Beside {
+                    path: &path,
+                    texts: &texts,
+                    decoder,
+                    options: &load,
+                    taken_bytes: memory.total(),
+                };
+                let draft = speculation::load_draft(&draft, target, draws, quiet);
+                let mut draft = draft.map_err(|error| error.during(LOADING))?;
+                memory.other_bytes += draft.size_bytes();
+                engine.set_draft(Box::new(draft));
+            }
             let about = (
                 texts,
                 gpu,
@@ -314,6 +336,11 @@ impl Session {
             numerics: self.numerics.clone(),
             tuning: self.tuning.clone(),
             safe_mode: self.safe_mode.clone(),
+            speculation: Speculation {
+                proposed: stats.counts.proposed,
+                accepted: stats.counts.accepted,
+                target_passes: stats.counts.passes,
+            },
             context_limit: self.context_limit,
         })
     }

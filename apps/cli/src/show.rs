@@ -95,7 +95,11 @@ pub fn show(args: &ShowArgs, global: &GlobalArgs) -> Result<(), Failure> {
             value["tensors"] = tensors_json(&files);
         }
         if args.template {
-            value["chat_template"] = Texts::template_source(&files)?.into();
+            let templates = Texts::template_sources(&files)?;
+            value["chat_template"] = templates.usual.into();
+            if let Some(source) = templates.with_tools {
+                value["chat_template_tool_use"] = source.into();
+            }
         }
         return print_line(&format!("{value:#}"));
     }
@@ -118,7 +122,8 @@ pub fn template(path: &Path) -> Result<String, Failure> {
 
 fn template_of(files: &ModelFiles) -> Result<String, Failure> {
     let path = files.checkpoint().path().display();
-    Texts::template_source(files)?
+    Texts::template_sources(files)?
+        .usual
         .ok_or_else(|| Failure::Model(format!("{path}: there is no chat template")))
 }
 
@@ -166,7 +171,7 @@ impl Summary {
             vocab_size: of(|c| c.vocab_size),
             context: of(|c| c.max_position_embeddings),
             tokenizer: about.tokenizer,
-            template: Texts::template_source(files)?.is_some(),
+            template: Texts::template_sources(files)?.usual.is_some(),
         })
     }
 

@@ -78,7 +78,8 @@ fn the_json_object_is_complete_and_agrees_with_itself() {
             "memory",
             "numerics",
             "tuning",
-            "safe_mode"
+            "safe_mode",
+            "speculation"
         ]
     );
     let (prompt, tokens) = (ids(&object["prompt_token_ids"]), ids(&object["token_ids"]));

@@ -140,10 +140,12 @@ impl Cost {
                 let expected = a + share * (b - a);
                 ((a + expected) / 2.0, expected, a.max(b))
             }
-            // on from the last in the direction in which it lies from the first; at worst rows cost as
-            // much as they do on a processor
+            // on from the last in the direction in which it lies from half as many rows; at worst rows cost
+            // as much as they do on a processor
             (Some((&below, b)), None) => {
-                let rise = (of(b) - of(first.1)).max(0.0) / (below - first.0).max(1) as f64;
+                let half = self.known.range(..=below / 2).next_back();
+                let (&from, a) = half.unwrap_or(first);
+                let rise = (of(b) - of(a)).max(0.0) / (below - from).max(1) as f64;
                 let more = rise * (rows - below) as f64;
                 let high = of(b) * rows as f64 / below as f64;
                 (of(b) + more / 2.0, of(b) + more, high.max(of(b) + more))
@@ -193,11 +195,14 @@ mod tests {
         let beyond = cost.seconds(9).unwrap();
         assert_eq!((beyond.low, beyond.expected), (4.0, 5.0));
         assert!(cost.seconds(5).unwrap().is_known);
+        cost.learn(10, 3.0);
+        let flat = cost.seconds(20).unwrap();
+        assert_eq!((flat.low, flat.expected, flat.high), (3.0, 3.0, 6.0));
         cost.learn(0, 1.0);
         cost.learn(MOST_ROWS + 1, 1.0);
         cost.learn(2, f64::NAN);
         cost.learn(2, 0.0);
-        assert_eq!(cost.most_rows(), 5);
+        assert_eq!(cost.most_rows(), 10);
     }
 
     #[test]
@@ -224,7 +229,10 @@ mod tests {
     #[test]
     fn a_step_that_was_held_up_counts_for_little() {
         let mut cost = Cost::default();
+        // the first of all by what a device does once
+        cost.learn(1, 7.0);
         (0..20).for_each(|_| cost.learn(1, 1.0));
+        assert!(near(cost.expected(1).unwrap(), 1.0, 1e-9));
         cost.learn(1, 50.0);
         assert!(cost.expected(1).unwrap() < 1.1);
         (0..5).for_each(|_| cost.learn(8, 1.0));

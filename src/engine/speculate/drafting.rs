@@ -109,7 +109,7 @@ impl Drafting {
         let plain = cost.expected(asked.guesses.len()).unwrap_or(0.0);
         match self.each {
             _ if asked.is_free => [0.0; 3],
-            None => [0.0, FIRST * plain, plain],
+            None => [0.0, FIRST * plain, 2.0 * FIRST * plain],
             Some(each) if self.idle > STALE => [each / 2.0, each, each],
             Some(each) => [each; 3],
         }

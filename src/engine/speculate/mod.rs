@@ -12,6 +12,7 @@
 
 pub mod account;
 pub mod cost;
+pub mod draft;
 pub mod drafting;
 pub mod gain;
 pub mod ngram;
@@ -21,7 +22,8 @@ pub mod recent;
 mod speculator;
 pub mod suffix;
 
-pub use options::{Speculate, SpeculateOptions};
+pub use draft::DraftModel;
+pub use options::{DraftDraws, Speculate, SpeculateOptions};
 pub use speculator::{Speculator, Totals};
 
 use super::request::{RequestId, Sampling};
@@ -42,7 +44,7 @@ pub struct Text<'a> {
     pub cache_salt: &'a [u8],
     /// How its tokens are drawn.
     pub sampling: &'a Sampling,
-    /// Proposed tokens that are of use, at most; at least 1.
+    /// Proposed tokens that are of use, at most. Where there are none, no [`Proposer`] is asked.
     pub most: usize,
 }
 

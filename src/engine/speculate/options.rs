@@ -16,6 +16,22 @@ pub enum Speculate {
     Auto,
 }
 
+/// How a draft model's tokens are drawn, and accepted, where a request draws. Either way tokens are
+/// distributed as the model has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftDraws {
+    /// With the noise of seed and position that the model draws with: where the two are near each other they
+    /// draw the same, and what the model draws is its own. So a seed gives the same text, whoever proposes how
+    /// much of it. At least (1 - d) / (1 + d) of them are accepted, d being how far the distributions are apart
+    /// (Daliri et al., "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2024).
+    #[default]
+    Alike,
+    /// With noise of their own, and accepted by rejection sampling (Leviathan et al., 2023): 1 - d of them.
+    /// What is drawn then depends on where proposals begin and end, so a seed gives the same text only with a
+    /// fixed number of tokens ([`SpeculateOptions::fixed`]).
+    Apart,
+}
+
 /// How to speculate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpeculateOptions {
@@ -25,6 +41,8 @@ pub struct SpeculateOptions {
     pub most: usize,
     /// So many are verified where they are proposed, whatever it brings: for tests and measurements.
     pub fixed: Option<usize>,
+    /// How a draft model draws.
+    pub draws: DraftDraws,
 }
 
 impl Default for SpeculateOptions {
@@ -34,6 +52,7 @@ impl Default for SpeculateOptions {
             mode: Speculate::Auto,
             most: MOST_DRAFTED,
             fixed: None,
+            draws: DraftDraws::Alike,
         }
     }
 }

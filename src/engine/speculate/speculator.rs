@@ -156,6 +156,9 @@ impl Speculator {
             }
         }
         assert!(proposed < rows, "{proposed} proposed tokens in {rows} rows");
+        if proposed == 0 {
+            return self.plain(rows, seconds);
+        }
         let base = rows - proposed;
         self.totals.proposed += proposed as u64;
         self.totals.accepted += accepted as u64;

@@ -41,22 +41,21 @@ fn counts(proposed: impl Fn(u64, usize) -> Vec<u32>) -> [[f64; 4]; 2] {
     let pages = Pages::new(PageGeometry::new(64, 64), false);
     let mut scheduler = Scheduler::new(limits, pages, b"");
     let (mut counts, mut seed) = ([[0.0; 4]; 2], 0);
-    while counts.iter().flatten().sum::<f64>() < SAMPLES as f64 || !scheduler.is_idle() {
-        while scheduler.queue_lens().0 + scheduler.queue_lens().1 < 8 {
+    let enough = |counts: &[[f64; 4]; 2]| counts.iter().flatten().sum::<f64>() >= SAMPLES as f64;
+    while !enough(&counts) || !scheduler.is_idle() {
+        while !enough(&counts) && scheduler.running().chain(scheduler.waiting()).count() < 8 {
             seed += 1;
+            let sampling = crate::engine::Sampling {
+                seed,
+                ..Default::default()
+            };
             let request = Request {
                 tokens: vec![0],
                 max_tokens: ANSWER,
-                sampling: crate::engine::Sampling {
-                    seed,
-                    ..Default::default()
-                },
+                sampling,
                 ..Request::default()
             };
             scheduler.submit(request).unwrap();
-            if counts.iter().flatten().sum::<f64>() >= SAMPLES as f64 {
-                break;
-            }
         }
         let running: Vec<(RequestId, u64, usize)> = scheduler
             .running()

@@ -1,6 +1,6 @@
 //! Drafted tokens: what they were drawn from, and the draw itself.
 
-use super::random::{DRAFT, gumbel, stream};
+use super::random::{DRAFT, NOISE, gumbel, stream};
 
 /// Entries of a list, at most.
 pub const MOST_CHOICES: usize = 32;
@@ -81,7 +81,19 @@ impl Drafted {
 /// # Panics
 /// Where there is none with a probability above 0.
 pub fn draw_from(choices: &[(u32, f32)], seed: u64, position: u32) -> usize {
-    let stream = stream(seed, position, DRAFT);
+    drawn(choices, stream(seed, position, DRAFT))
+}
+
+/// The same with the sampler's own noise: where `choices` are near what a row without a list draws from, the
+/// token is the one that it draws.
+///
+/// # Panics
+/// As [`draw_from`].
+pub fn draw_alike(choices: &[(u32, f32)], seed: u64, position: u32) -> usize {
+    drawn(choices, stream(seed, position, NOISE))
+}
+
+fn drawn(choices: &[(u32, f32)], stream: [u32; 4]) -> usize {
     let score = |&(id, share): &(u32, f32)| f64::from(share).ln() + gumbel(stream, id);
     let likely = choices.iter().enumerate().filter(|(_, c)| c.1 > 0.0);
     let scored = likely.map(|(at, choice)| (at, choice.0, score(choice)));

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::formats::write::GgufWriter;
 use crate::formats::{Gguf, HfDir, ModelFiles};
 use crate::model::rope::RopeScaling;
+use crate::model::texts::{TOOL_TEMPLATE, VOCABULARY_NAME};
 use crate::model::{Config, Texts};
 use crate::text::{TokenType, Vocab};
 
@@ -74,7 +75,7 @@ fn of_directory(dir: &HfDir, config: &Config, texts: &Texts) -> Result<GgufWrite
             .string("llama.rope.scaling.type", "linear")
             .f32("llama.rope.scaling.factor", factor as f32);
     }
-    let vocab_path = dir.dir.join(crate::model::texts::VOCABULARY_NAME);
+    let vocab_path = dir.dir.join(VOCABULARY_NAME);
     if vocab_path.is_file() {
         let gguf = Gguf::open(&vocab_path)?;
         return Ok(gguf
@@ -90,8 +91,14 @@ fn of_directory(dir: &HfDir, config: &Config, texts: &Texts) -> Result<GgufWrite
     let end = end.and_then(|id| u32::try_from(id).ok());
     vocab.eos = vocab.eos.or(end.filter(|id| texts.end_tokens.contains(id)));
     file = with_vocab(file, vocab, config.vocab_size);
-    let template = Texts::template_source(&ModelFiles::HuggingFace(dir.clone()))?;
-    Ok(match template {
+    let templates = Texts::template_sources(&ModelFiles::HuggingFace(dir.clone()))?;
+    if let Some(template) = templates.with_tools {
+        let key = format!("tokenizer.chat_template.{TOOL_TEMPLATE}");
+        file = file
+            .strings("tokenizer.chat_templates", &[TOOL_TEMPLATE.to_owned()])
+            .string(&key, &template);
+    }
+    Ok(match templates.usual {
         Some(template) => file.string("tokenizer.chat_template", &template),
         None => file,
     })

@@ -34,8 +34,8 @@ pub(super) enum Output {
         shards: Vec<(String, Vec<u8>, usize)>,
         /// Written before the weights, by name.
         texts: Vec<(String, Vec<u8>)>,
-        /// Copied before the weights.
-        copied: Vec<PathBuf>,
+        /// Copied before the weights, to these names.
+        copied: Vec<(PathBuf, String)>,
         /// Written last: what has none is no model.
         config: Vec<u8>,
     },
@@ -112,7 +112,7 @@ impl<'a> Conversion<'a> {
                 let written: usize = headers.chain(texts).chain([config.len()]).sum();
                 let copied = copied
                     .iter()
-                    .map(|path| path.metadata().map_or(0, |m| m.len()));
+                    .map(|(path, _)| path.metadata().map_or(0, |m| m.len()));
                 written as u64 + copied.sum::<u64>()
             }
             Output::Gguf { header, .. } => header.len() as u64,

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use super::Target;
 use crate::error::{Error, Result};
 use crate::formats::write::GgufWriter;
-use crate::formats::{Gguf, ModelFiles, compressed};
+use crate::formats::{Gguf, ModelFiles, compressed, hf};
 use crate::model::rope::{Rope, RopeScaling};
-use crate::model::texts::VOCABULARY_NAME;
+use crate::model::texts::{TOOL_TEMPLATE, VOCABULARY_NAME};
 use crate::model::{Config, Texts};
 
 /// Files of a directory that are taken over as they are.
@@ -30,16 +30,21 @@ const COPIED: &[&str] = &[
 pub(super) struct SideFiles {
     /// By name.
     pub written: Vec<(String, Vec<u8>)>,
-    pub copied: Vec<PathBuf>,
+    /// With their names.
+    pub copied: Vec<(PathBuf, String)>,
 }
 
 pub(super) fn side_files(files: &ModelFiles, texts: &Texts) -> Result<SideFiles> {
     match files {
         ModelFiles::HuggingFace(dir) => {
-            let paths = COPIED.iter().map(|name| dir.dir.join(name));
+            let for_tools = format!("{}/{TOOL_TEMPLATE}.jinja", hf::TEMPLATES_NAME);
+            let names = COPIED.iter().map(|name| (*name).to_owned());
+            let paths = names
+                .chain([for_tools])
+                .map(|name| (dir.dir.join(&name), name));
             Ok(SideFiles {
                 written: Vec::new(),
-                copied: paths.filter(|path| path.is_file()).collect(),
+                copied: paths.filter(|(path, _)| path.is_file()).collect(),
             })
         }
         ModelFiles::Gguf(gguf) => Ok(SideFiles {
@@ -71,8 +76,19 @@ fn of_gguf(gguf: &Gguf, texts: &Texts) -> Result<Vec<(String, Vec<u8>)>> {
     ] {
         config.insert(key.into(), json!(name(token)));
     }
-    if let Some(template) = Texts::template_source(&ModelFiles::Gguf(gguf.clone()))? {
-        config.insert("chat_template".into(), json!(template));
+    let templates = Texts::template_sources(&ModelFiles::Gguf(gguf.clone()))?;
+    let named = [
+        ("default", &templates.usual),
+        (TOOL_TEMPLATE, &templates.with_tools),
+    ];
+    let named = named.into_iter().filter_map(|(name, source)| {
+        let source = source.as_ref()?;
+        Some(json!({"name": name, "template": source}))
+    });
+    match (&templates.usual, &templates.with_tools) {
+        (None, None) => {}
+        (Some(one), None) => drop(config.insert("chat_template".into(), json!(one))),
+        _ => drop(config.insert("chat_template".into(), named.collect())),
     }
     written.push(("tokenizer_config.json".to_owned(), pretty(&config.into())));
     let generation = json!({"bos_token_id": tokenizer.bos(), "eos_token_id": texts.end_tokens});

@@ -45,9 +45,11 @@ impl Conversion<'_> {
                 for (name, bytes) in texts {
                     write_whole(&out.join(name), bytes)?;
                 }
-                for path in copied {
-                    let name = path.file_name().expect("files have names");
+                for (path, name) in copied {
                     let to = out.join(name);
+                    if let Some(folder) = to.parent() {
+                        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+                    }
                     fs::copy(path, &to).map_err(Error::io(&to))?;
                 }
                 let mut rest = self.tensors.as_slice();

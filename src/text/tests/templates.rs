@@ -179,6 +179,17 @@ fn arguments_and_filters_as_hugging_face_has_them() {
 }
 
 #[test]
+fn texts_are_formatted_as_python_does() {
+    assert_eq!(value("'%s is %d%%' % ('a', 7)"), "a is 7%");
+    assert_eq!(value("'<%s>' % messages[0].role | upper ~ '!'"), "<USER>!");
+    assert_eq!(value("'%(a)s-%(b)03d' % {'a': 'x', 'b': 5}"), "x-005");
+    assert_eq!(value("7 % 4 ~ '%'"), "3%");
+    assert_eq!(value("'%05.1f|%-4s|' | format(2.25, 'a')"), "002.2|a   |");
+    assert_eq!(value("'{} {n:>3}'.format(1, n='a')"), "1   a");
+    assert!(value("'%s %s' % 'a'").starts_with("error: line 1: "));
+}
+
+#[test]
 fn arguments_may_not_replace_the_runtimes() {
     for name in [
         "messages",
@@ -232,6 +243,16 @@ fn t10_endless_work_is_stopped() {
         "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
         "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
         "{{ '%1000000000d' % 1 }}",
+        "{{ '%1000000000000000000d' | format(1) }}",
+        "{{ '{:>1000000000000000000}'.format('x') }}",
+        "{{ ('{0}' * 100000).format('x' * 1000000) }}",
+        "{{ ('%(a)s' * 100000) | format(a='x' * 1000000) }}",
+        "{{ ','.join(['x' * 1000000] * 100000) }}",
+        "{{ (['x' * 1000000] * 100000) | join }}",
+        "{{ (['x' * 1000000] * 100000) | map('upper') | list | length }}",
+        "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ '%s' % [ns.x] }}",
+        "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ','.join(ns.x) }}",
+        "{{ ('' ~ ('x' * 10000000)).split('') | length }}",
         "{{ 'a'.ljust(1000000000) }}",
         "{% for i in range(1000) %}{{ 'x' * 100000 }}{% endfor %}",
     ];

@@ -7,6 +7,7 @@ use clap::builder::FalseyValueParser;
 
 use crate::args::{DeviceArgs, Format, LengthArgs, OutputArgs, PromptArgs, RunArgs, SamplingArgs};
 use crate::inspect::InspectArgs;
+use crate::speculation::SpeculateArgs;
 
 /// What `nelumbo chat` takes.
 #[derive(Debug, Clone, Args)]
@@ -33,6 +34,8 @@ pub struct ChatArgs {
     pub length: LengthArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    #[command(flatten)]
+    pub speculate: SpeculateArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
 }
@@ -78,6 +81,7 @@ impl ChatArgs {
             talk: self.talk,
             length: self.length,
             sampling: self.sampling,
+            speculate: self.speculate,
             output: OutputArgs {
                 format: Format::Text,
                 logprobs: None,

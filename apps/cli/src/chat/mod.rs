@@ -41,6 +41,7 @@ use crate::models::{self, cache};
 use crate::options::{self, RunOptions};
 use crate::output::is_colourful;
 use crate::prompt::Given;
+use crate::speculation;
 use args::ChatArgs;
 use editor::Editor;
 use files::StateFolder;
@@ -64,13 +65,18 @@ pub fn chat(args: ChatArgs, global: &GlobalArgs, given: Given) -> Result<(), Fai
         return devices::devices(false, options::backend(&args.device.backend));
     }
     options::explain(&args.device);
+    speculation::explain(&args.speculate);
     let options = RunOptions::new(&args)?;
     args.model = models::from_flags(&args.device, args.model.take(), given)?;
     talk(args, options, global)
 }
 
 /// A conversation with the model of `args`, or the one used last. `options` are those of `args`.
-pub fn talk(mut args: RunArgs, options: RunOptions, global: &GlobalArgs) -> Result<(), Failure> {
+pub fn talk(
+    mut args: RunArgs,
+    mut options: RunOptions,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
     let keep_history = !args.talk.nohistory;
     let interactive = is_interactive();
     let state = match StateFolder::open() {
@@ -85,6 +91,7 @@ pub fn talk(mut args: RunArgs, options: RunOptions, global: &GlobalArgs) -> Resu
         }
     };
     let reference = reference(args.model.take(), state.as_ref())?;
+    options.speculation.resolve(global)?;
     let pipelines = cache::pipelines(global);
     let mut loaded = Loaded::open(
         &reference,

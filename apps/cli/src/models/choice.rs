@@ -17,11 +17,12 @@ const MAX_LISTED: usize = 50;
 /// Parts of one model; the library opens no more either.
 const MAX_PARTS: u32 = 1_000;
 /// What belongs to a model of safetensors beside its weights.
-const BESIDE: [&str; 5] = [
+const BESIDE: [&str; 6] = [
     "tokenizer.json",
     "tokenizer_config.json",
     "generation_config.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     INDEX,
 ];
 
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(picked(&both, None), ["m.gguf"]);
         assert_eq!(picked(&both, Some("safetensors")), expected);
         let shards = [
+            "additional_chat_templates/tool_use.jinja",
             "chat_template.jinja",
             "config.json",
             "generation_config.json",

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 pub use answer::{
-    Answer, Device, Memory, Numerics, SafeMode, Timings, TopLogprob, Tuning, Usage, stats_line,
+    Answer, Device, Memory, Numerics, SafeMode, Speculation, Timings, TopLogprob, Tuning, Usage,
+    stats_line,
 };
 pub use table::{markdown_table, table};
 
@@ -180,6 +181,11 @@ pub mod tests {
                 wide: false,
             },
             safe_mode: Vec::new(),
+            speculation: Speculation {
+                proposed: 0,
+                accepted: 0,
+                target_passes: 3,
+            },
             context_limit: 2048,
         }
     }
@@ -201,7 +207,8 @@ pub mod tests {
                 r#""device":{"adapter":"llvmpipe","backend":"vulkan","driver":"llvmpipe 22","caps":["subgroup"]},"#,
                 r#""memory":{"weights_bytes":100,"kv_bytes":20,"scratch_bytes":3,"other_bytes":1},"#,
                 r#""numerics":{"mode":"canonical","weights":"q8","activations":"f32","kv":"f16","lanes":1},"#,
-                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false},"safe_mode":[]}"#,
+                r#""tuning":{"source":"measured","ms":1.5,"workgroup":8,"tile_tokens":8,"subgroups":true,"wide":false},"safe_mode":[],"#,
+                r#""speculation":{"proposed":0,"accepted":0,"target_passes":3}}"#,
                 "\n"
             )
         );
@@ -263,5 +270,9 @@ pub mod tests {
         (again.usage.prompt_tokens, again.usage.cached_tokens) = (472, 460);
         let line = stats_line(&again);
         assert!(line.contains("tok/s (12 + 460 cached) | "), "{line}");
+        again.speculation.proposed = 4;
+        again.speculation.accepted = 2;
+        let line = stats_line(&again);
+        assert!(line.contains("(3) | guessed 2 of 4 | context"), "{line}");
     }
 }
