@@ -10,6 +10,7 @@ use nelumbo::engine::{
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
 use nelumbo::model::{Config, synthetic};
+use nelumbo::text::Message;
 use nelumbo::{LoadOptions, Model, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -334,4 +335,50 @@ fn the_real_model_with_int8_weights_says_the_same() {
             plain = all;
         }
     }
+}
+
+/// Of texts that repeat their prompts, at most half as many passes are left. `benches/speculate` tells what that
+/// is in seconds.
+#[test]
+fn tasks_that_copy_take_half_the_passes() {
+    let (Some(gpu), Some(path)) = (gpu(&OpenOptions::default()), model_path()) else {
+        return;
+    };
+    drop(gpu);
+    let load = LoadOptions {
+        ctx_size: Some(1024),
+        max_running: 4,
+        ..LoadOptions::default()
+    };
+    let options = EngineOptions {
+        speculate: fixed(Speculate::NGram, 8),
+        ..EngineOptions::default()
+    };
+    let Model { decoder, texts } = Model::load(&path, &load, &mut |_, _| ()).unwrap();
+    let mut engine = EngineCore::with_options(decoder, &options).unwrap();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/speculate");
+    let task = |name: &str| {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.txt"))).unwrap();
+        let messages = [Message::new("user", text.trim_end())];
+        Request {
+            end_tokens: texts.end_tokens.clone(),
+            ..request(
+                &texts.encode_chat(&messages, "2026-01-01").unwrap(),
+                96,
+                Sampling::default(),
+            )
+        }
+    };
+    let requests: Vec<Request> = ["code_edit", "quote_back", "json_reformat", "list_sort"]
+        .into_iter()
+        .map(task)
+        .collect();
+    let drawn: usize = answers(&mut engine, &requests)
+        .iter()
+        .map(|answer| answer.tokens.len())
+        .sum();
+    let totals = engine.speculation();
+    println!("{drawn} tokens: {totals:?}");
+    assert!(drawn > 200, "the model says little: {drawn} tokens");
+    assert!(2 * totals.target_passes <= drawn as u64, "{totals:?}");
 }
