@@ -29,7 +29,7 @@ mod requests;
 mod stall;
 mod throughput;
 
-use nelumbo::engine::EngineCore;
+use nelumbo::engine::{EngineCore, EngineOptions, Speculate, SpeculateOptions};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::model::load::decoder_from_parts;
 use nelumbo::model::{Config, synthetic};
@@ -62,7 +62,7 @@ fn main() -> Result<(), Error> {
                     ..options.clone()
                 };
                 let model = Model::load(&path, &options, &mut |_, _| ())?;
-                let mut engine = EngineCore::new(model.decoder)?;
+                let mut engine = EngineCore::with_options(model.decoder, &plain())?;
                 report.begin("model", &engine);
                 if wanted("throughput") {
                     throughput(&mut engine, &mut report)?;
@@ -108,6 +108,17 @@ fn arguments() -> (Vec<String>, bool, u64) {
     (names, as_json, max_itl)
 }
 
+/// Without speculation: texts of seeded models repeat themselves, and how well is not what is measured.
+fn plain() -> EngineOptions {
+    EngineOptions {
+        speculate: SpeculateOptions {
+            mode: Speculate::Off,
+            ..SpeculateOptions::default()
+        },
+        ..EngineOptions::default()
+    }
+}
+
 /// A model on which 8,000 tokens are affordable on a CPU.
 fn small_engine(options: &LoadOptions, tokens: usize) -> Result<EngineCore, Error> {
     let config = Config {
@@ -125,11 +136,6 @@ fn small_engine(options: &LoadOptions, tokens: usize) -> Result<EngineCore, Erro
         ..options.clone()
     };
     let names = &synthetic::NAMES;
-    EngineCore::new(decoder_from_parts(
-        &gpu,
-        &config,
-        names,
-        &checkpoint,
-        &options,
-    )?)
+    let decoder = decoder_from_parts(&gpu, &config, names, &checkpoint, &options)?;
+    EngineCore::with_options(decoder, &plain())
 }

@@ -2,6 +2,7 @@
 //! known, where proposals are good, bad or from another distribution.
 
 use super::*;
+use crate::engine::speculate::Proposal;
 use crate::kv::PageGeometry;
 use crate::planted;
 

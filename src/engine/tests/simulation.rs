@@ -10,6 +10,7 @@
 pub(super) mod hashes;
 
 use super::*;
+use crate::engine::speculate::{MOST_DRAFTED, Proposal};
 use crate::engine::{Failure, FinishReason, Sampling};
 use crate::kv::{GONE, PAGE_SIZE, PageGeometry, PageGroup, PageId, pages_for};
 use crate::planted;
