@@ -10,7 +10,7 @@ use super::request::{Event, Request, RequestId};
 use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
 use super::sequence::Counts;
-use super::speculate::{Proposer, Speculator};
+use super::speculate::{Proposer, Speculate, SpeculateOptions, Speculator};
 use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
@@ -22,6 +22,21 @@ pub struct EngineCore {
     pub(super) runner: Runner,
     pub(super) pacer: Pacer,
     pub(super) speculator: Speculator,
+    /// Whether the draft model's device was lost when it was asked last.
+    pub(super) draft_was_lost: bool,
+}
+
+/// What pays is not found out where there is no clock.
+fn speculate(options: &EngineOptions) -> SpeculateOptions {
+    let told = now().is_some() || options.speculate.fixed.is_some();
+    SpeculateOptions {
+        mode: if told {
+            options.speculate.mode
+        } else {
+            Speculate::Off
+        },
+        ..options.speculate
+    }
 }
 
 impl EngineCore {
@@ -69,7 +84,8 @@ impl EngineCore {
         scheduler.take_over(); // from now on
         let mut core = EngineCore {
             scheduler,
-            speculator: Speculator::new(options.speculate, None),
+            speculator: Speculator::new(speculate(options), None),
+            draft_was_lost: false,
             pacer: Pacer::new(!decoder.gpu().is_software()),
             runner: runner(decoder)?,
         };
@@ -174,7 +190,8 @@ impl EngineCore {
             Ok(sampled) => {
                 watch(Moment::Computed);
                 let seconds = seconds_since(start);
-                if let Some(seconds) = seconds {
+                // what a proposed token takes is not what one of a prompt does
+                if let Some(seconds) = seconds.filter(|_| plan.verified.is_empty()) {
                     self.pacer.learn(&load, seconds);
                 }
                 let events = self.scheduler.commit_step(&plan, sampled);

@@ -5,6 +5,7 @@ use super::plan::StepPlan;
 use super::request::RequestId;
 use super::sequence::Sequence;
 use super::speculate::{Proposal, Text, Totals};
+use crate::error::Error;
 use std::time::Instant;
 
 impl EngineCore {
@@ -29,15 +30,22 @@ impl EngineCore {
             return;
         }
         let start = now();
-        let proposals = self.speculator.propose(&texts, scheduler.limits().max_rows);
+        let max_rows = self.runner.decoder().most_verified_rows();
+        let proposals = self.speculator.propose(&texts, max_rows);
         let ids: Vec<RequestId> = texts.iter().map(|text| text.id).collect();
         self.speculator.took(seconds_since(start).unwrap_or(0.0));
+        // nobody needs a draft to go on, and a device that was lost is opened again when it is asked next
+        let is_lost = matches!(&proposals, Err(Error::DeviceLost { .. }));
         let proposals = proposals.unwrap_or_else(|error| {
-            // nobody needs it to go on
-            log::warn!("the draft model proposes no more: {error}");
-            self.speculator.set_draft(None);
+            let goes_on = is_lost && !self.draft_was_lost;
+            let what = if goes_on { "now" } else { "any more" };
+            log::warn!("the draft model does not propose {what}: {error}");
+            if !goes_on {
+                self.speculator.set_draft(None);
+            }
             Vec::new()
         });
+        self.draft_was_lost = is_lost;
         for (id, proposal) in ids.into_iter().zip(proposals) {
             if !proposal.tokens.is_empty() {
                 self.scheduler.draft(id, proposal);

@@ -86,7 +86,8 @@ impl Scheduler {
         let prompts = self.plan_decodes(&mut plan, &mut budget);
         self.plan_verification(&mut plan, &mut budget, drafts);
         if !plan.is_empty() {
-            budget = budget.min(prompt_tokens.max(1));
+            let drafted: usize = plan.chunks.iter().map(|chunk| chunk.drafted).sum();
+            budget = budget.min(prompt_tokens.saturating_sub(drafted).max(1));
         }
         for (rank, id) in prompts {
             if plan.preempted.is_empty() || self.running.contains_key(&rank) {

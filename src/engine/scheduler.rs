@@ -236,7 +236,7 @@ impl Scheduler {
         self.waiting.values().map(|id| &self.sequences[id])
     }
 
-    /// Takes a step's result: the tokens that were drawn, in the order of the chunks that draw, `None`
+    /// Takes a step's result: the tokens that were drawn, in the order of the chunks that draw and of their rows, `None`
     /// where there was nothing to draw from.
     ///
     /// # Panics

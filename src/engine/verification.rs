@@ -31,7 +31,9 @@ impl Scheduler {
     /// Tokens that may be proposed for `sequence` in the next step: none but where it decodes alone, and as
     /// many as it can take before it is over, less the one that it draws itself.
     pub fn draftable(&self, sequence: &Sequence) -> usize {
-        if sequence.gap() != 1 || sequence.width() != 1 || sequence.is_suspect() {
+        // whoever lost the device goes on in the shortest steps that there are
+        let was_lost = sequence.counts.losses > 0;
+        if sequence.gap() != 1 || sequence.width() != 1 || was_lost {
             return 0;
         }
         let left = sequence.request.max_tokens - sequence.num_generated();
@@ -64,12 +66,15 @@ impl Scheduler {
             let most = most.min(words / words_each).min(proposal.tokens.len());
             let sequence = self.sequences.get_mut(&chunk.id).expect("it decodes");
             let (known, tables) = (sequence.tokens.len(), &mut sequence.pages);
-            let reserved = self
-                .pages
-                .reserve(tables, chunk.start, known + most, &mut plan.copies);
-            let most = match reserved {
-                Ok(()) => most,
-                Err(_) => most.min(self.pages.room(tables) - known),
+            // pages that somebody waits for are not for guesses, not even for the length of a step
+            let end = known + most;
+            let fits = self.waiting.is_empty()
+                && (self.pages)
+                    .reserve(tables, chunk.start, end, &mut plan.copies)
+                    .is_ok();
+            let most = match fits {
+                true => most,
+                false => most.min(self.pages.room(tables) - known),
             };
             if most == 0 {
                 continue;

@@ -197,6 +197,15 @@ impl Decoder {
         self.scratch.logits.shape()[0]
     }
 
+    /// Rows of logits of a step that verifies proposed tokens: where long steps are computed by other matrices
+    /// no more than are computed as single tokens are, so that proposals change no number.
+    pub fn most_verified_rows(&self) -> usize {
+        match self.options.coop {
+            Some(_) => self.max_head_rows().min(MOST_CANONICAL_TOKENS),
+            None => self.max_head_rows(),
+        }
+    }
+
     /// Sequences that a step can hold: each may need a row of logits, a token, and a page table.
     pub fn max_running(&self) -> usize {
         let most = self.options.max_running.min(self.max_head_rows());

@@ -9,9 +9,11 @@ use crate::kernels;
 use crate::kv::{PAGE_SIZE, PageId};
 use std::collections::BTreeMap;
 
-/// A decoded token, a chunk of a page, and one that is long enough for whatever long ones take: the
-/// numbers of tokens that choose between variants. They lie in the 16 pages of one split.
-const STEPS: [usize; 3] = [1, PAGE_SIZE, 8 * PAGE_SIZE];
+/// A decoded token, a few that are verified, a chunk of a page, and one that is long enough for whatever long
+/// ones take: the numbers of tokens that choose between variants. They lie in the 16 pages of one split.
+const STEPS: [usize; 5] = [1, 2, 4, PAGE_SIZE, 8 * PAGE_SIZE];
+/// Of steps up to so many tokens, each has a row of logits.
+const VERIFIED: usize = PAGE_SIZE;
 
 /// Prepares all variants, where there is a driver to do it, that `record` dispatches for the first steps of a model, several at a time,
 /// and then runs each of them once, because some drivers compile at the first dispatch only. Keys and
@@ -59,7 +61,10 @@ fn first_steps(
             tokens: &vec![0; num_tokens],
             first_position: 0,
             pages: &pages,
-            head_rows: HeadRows::Last(1),
+            head_rows: match num_tokens <= VERIFIED.min(decoder.max_head_rows()) {
+                true => HeadRows::All,
+                false => HeadRows::Last(1),
+            },
         };
         let step = decoder.step(&[span]);
         record(decoder, step)?;

@@ -1,7 +1,10 @@
 //! What the tests on whole models share: a device or a reason to skip, the real model, small ones.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use nelumbo::engine::{EngineCore, Event, FinishReason, Request, Sampling, TokenLogprob};
+use nelumbo::engine::{
+    EngineCore, EngineOptions, Event, FinishReason, Request, Sampling, Speculate, SpeculateOptions,
+    TokenLogprob,
+};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
 use nelumbo::kv::PageId;
@@ -57,9 +60,20 @@ pub fn decoder(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> Decode
     decoder_from_parts(gpu, config, &synthetic::NAMES, &checkpoint, options).unwrap()
 }
 
-/// [`decoder`] behind an engine.
+/// [`decoder`] behind an engine that speculates nothing, so that each step draws a token.
 pub fn engine(gpu: &Arc<Gpu>, config: &Config, options: &LoadOptions) -> EngineCore {
-    EngineCore::new(decoder(gpu, config, options)).unwrap()
+    EngineCore::with_options(decoder(gpu, config, options), &plain()).unwrap()
+}
+
+/// Nothing is proposed.
+pub fn plain() -> EngineOptions {
+    EngineOptions {
+        speculate: SpeculateOptions {
+            mode: Speculate::Off,
+            ..SpeculateOptions::default()
+        },
+        ..EngineOptions::default()
+    }
 }
 
 /// Random token ids, the same for a seed.

@@ -382,3 +382,20 @@ fn tasks_that_copy_take_half_the_passes() {
     assert!(drawn > 200, "the model says little: {drawn} tokens");
     assert!(2 * totals.target_passes <= drawn as u64, "{totals:?}");
 }
+
+#[test]
+fn a_step_that_verifies_compiles_nothing() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    for count in [1, 2, 3, 5, 9, 16] {
+        let mut engine = core(&gpu, &config, 1, fixed(Speculate::NGram, count));
+        let before = gpu.counters();
+        let repeated = tokens(3, 5, config.vocab_size).repeat(6);
+        answers(&mut engine, &[request(&repeated, 40, Sampling::default())]);
+        assert!(engine.speculation().proposed > 0);
+        let after = gpu.counters();
+        assert_eq!(after.pipelines, before.pipelines, "{count} tokens");
+    }
+}

@@ -87,7 +87,7 @@ impl Speculation {
             ));
         }
         Ok(Speculation {
-            options: options(mode, args),
+            options: options(mode, args, reference.is_some()),
             reference,
             draft: None,
         })
@@ -102,9 +102,9 @@ impl Speculation {
     }
 }
 
-fn options(mode: Speculate, args: &SpeculateArgs) -> SpeculateOptions {
+fn options(mode: Speculate, args: &SpeculateArgs, drafts: bool) -> SpeculateOptions {
     let most = args.draft_max as usize;
-    let apart = args.draft_draws == Draws::Rejection && named(args).is_some();
+    let apart = drafts && args.draft_draws == Draws::Rejection;
     SpeculateOptions {
         mode,
         most,
@@ -190,6 +190,8 @@ mod tests {
         let rejection = draws("--draft-model d --draft-draws rejection --draft-max 4");
         assert_eq!(rejection, (DraftDraws::Apart, Some(4)));
         assert_eq!(draws("--draft-draws rejection"), (DraftDraws::Alike, None));
+        let unasked = draws("--speculate ngram --draft-model d --draft-draws rejection");
+        assert_eq!(unasked, (DraftDraws::Alike, None));
     }
 
     #[test]

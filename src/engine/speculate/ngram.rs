@@ -18,6 +18,9 @@ const RECENT_CLASSES: [usize; 1] = [10];
 /// How often guesses of each class are right as far as nothing was seen.
 pub const FIRST_CHANCES: [f64; CLASSES] = [0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.5, 0.8];
 
+/// Of a text that is over, the last tokens are kept: all of its tenant wait while they are taken in.
+const MOST_KEPT: usize = 8192;
+
 /// Finds guesses in texts.
 #[derive(Debug, Default)]
 pub struct NGram {
@@ -33,8 +36,11 @@ impl Proposer for NGram {
     }
 
     fn end(&mut self, id: RequestId, tokens: &[u32], cache_salt: &[u8]) {
-        self.own.remove(&id);
-        self.recent.take(tokens, cache_salt);
+        // who never looked anything up, or was of one token, has nothing to give either
+        if self.own.remove(&id).is_some() {
+            let first = tokens.len().saturating_sub(MOST_KEPT);
+            self.recent.take(&tokens[first..], cache_salt);
+        }
     }
 
     fn is_free(&self) -> bool {

@@ -38,7 +38,7 @@ pub struct Totals {
     pub target_passes: u64,
     /// Seconds that it took to propose.
     pub propose_seconds: f64,
-    /// Seconds of steps that verified something.
+    /// Seconds of steps that verified something and had no prompt in them.
     pub verify_seconds: f64,
 }
 
@@ -117,7 +117,7 @@ impl Speculator {
         }
         let mut left = max_rows - texts.len();
         for proposal in &mut proposals {
-            cut(proposal, left);
+            proposal.truncate(left);
             left -= proposal.tokens.len();
         }
         Ok(proposals)
@@ -290,7 +290,7 @@ impl Speculator {
         let guesses = self.guesses(asked, proposals);
         let choice = choose(&guesses, &self.cost, &bounds);
         for (proposal, len) in proposals.iter_mut().zip(choice.lens) {
-            cut(proposal, len);
+            proposal.truncate(len);
         }
         Ok(())
     }
@@ -328,17 +328,12 @@ fn propose_for(
         let class = proposal.class;
         assert!(class < CLASSES, "class {class} of {CLASSES}");
         if !proposal.tokens.is_empty() {
-            cut(&mut proposal, texts[i].most);
+            proposal.truncate(texts[i].most);
             proposal.class += first_kind;
             proposals[i] = proposal;
         }
     }
     Ok(())
-}
-
-fn cut(proposal: &mut Proposal, len: usize) {
-    proposal.tokens.truncate(len);
-    proposal.choices.truncate(len);
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::Failure;
+use crate::engine::speculate::Proposal;
 use crate::kv::PageGeometry;
 
 /// A scheduler of 8 pages for four at a time, and requests with prompts of so many tokens, all different.
@@ -113,4 +114,43 @@ fn who_lost_the_device_twice_is_computed_alone_and_waits_for_no_end_of_others() 
     for expected in [&ids[1..2], &ids[1..2], &ids[2..], &ids[1..]] {
         assert_eq!(compute(&mut s), expected);
     }
+}
+
+#[test]
+fn guesses_take_no_page_that_somebody_waits_for() {
+    let limits = Limits {
+        max_batched_tokens: 200,
+        max_running: 4,
+        max_rows: 64,
+        max_model_len: 64,
+        max_waiting: 9,
+    };
+    let pages = Pages::new(PageGeometry::new(4, 16), true);
+    let mut scheduler = Scheduler::new(limits, pages, b"");
+    let proposal = || Proposal {
+        tokens: vec![0; 16],
+        ..Proposal::default()
+    };
+    let first = ask(&mut scheduler, 16, 0);
+    assert_eq!(compute(&mut scheduler), [first]);
+    // alone it has a third page for as long as the step
+    scheduler.draft(first, proposal());
+    let plan = scheduler.plan_step(usize::MAX);
+    assert_eq!(
+        (plan.chunks[0].drafted, scheduler.pages.num_used()),
+        (16, 3)
+    );
+    let drawn = Sampled {
+        token: 7,
+        top_logprobs: Vec::new(),
+    };
+    scheduler.commit_step(&plan, vec![Some(drawn); 17]);
+    assert_eq!(scheduler.pages.num_used(), 2);
+    scheduler.check();
+    // the two that are left are for whoever waits
+    let second = ask(&mut scheduler, 20, 0);
+    scheduler.draft(first, proposal());
+    let plan = scheduler.plan_step(usize::MAX);
+    let planned: Vec<_> = plan.chunks.iter().map(|c| (c.id, c.drafted)).collect();
+    assert_eq!(planned, [(first, 14), (second, 0)]);
 }

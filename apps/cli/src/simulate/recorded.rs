@@ -127,6 +127,8 @@ fn of_engine(events: &Value) -> Result<Vec<Arrival>, String> {
             of(args, "start").map_err(named)?,
             of(args, "tokens").map_err(named)?,
         );
+        let drafted = args["drafted"].as_u64().unwrap_or(0) as usize; // none in older traces
+        let drafted = drafted.min((start + tokens) as usize);
         let draws = of(args, "draws").map_err(named)? > 0.0;
         let request = requests.entry(row).or_insert(Arrival {
             at,
@@ -134,10 +136,15 @@ fn of_engine(events: &Value) -> Result<Vec<Arrival>, String> {
             output_tokens: 0,
             prefix: None,
         });
+        // what was only proposed counts where a later step has it
+        let known = (start + tokens) as usize - drafted;
         if request.output_tokens == 0 {
-            request.prompt_tokens = (start + tokens) as usize;
+            request.prompt_tokens = known;
         }
-        request.output_tokens += usize::from(draws);
+        if draws {
+            let answered = known.saturating_sub(request.prompt_tokens);
+            request.output_tokens = request.output_tokens.max(answered + 1);
+        }
     }
     // who never drew a token was cancelled, or the trace was taken before
     let done = requests.into_values().filter(|r| r.output_tokens > 0);
@@ -227,5 +234,11 @@ mod tests {
             arrivals.iter().map(of).collect::<Vec<_>>(),
             [(1.0, 20, 2), (2.0, 3, 1)]
         );
+        // a step that verified four tokens, of which three were right, and the next
+        let mut verified = span(7, 2e6, 10, 5, 5);
+        verified["args"]["drafted"] = 4.into();
+        let events = serde_json::json!([span(7, 1e6, 0, 10, 1), verified, span(7, 3e6, 14, 1, 1)]);
+        let arrivals = of_engine(&events).unwrap();
+        assert_eq!(arrivals.iter().map(of).collect::<Vec<_>>(), [(1.0, 10, 6)]);
     }
 }
