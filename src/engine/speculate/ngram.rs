@@ -120,6 +120,22 @@ mod tests {
         Told { tokens, class }
     }
 
+    /// A text that was gone on with, and is over.
+    fn over_with(ngram: &mut NGram, tokens: &[u32]) {
+        propose(ngram, 1, &tokens[..2], b"");
+        ngram.end(RequestId(1), tokens, b"");
+    }
+
+    #[test]
+    fn what_never_went_on_is_not_kept() {
+        let mut ngram = NGram::default();
+        let text = [1, 2, 3, 4, 5, 6, 7, 8];
+        ngram.end(RequestId(1), &text, b"");
+        assert_eq!(propose(&mut ngram, 2, &text[..5], b"").tokens, [0; 0]);
+        over_with(&mut ngram, &text);
+        assert_eq!(propose(&mut ngram, 3, &text[..5], b"").tokens, [6, 7, 8]);
+    }
+
     #[test]
     fn longer_runs_are_of_other_classes() {
         let mut classes = Vec::new();
@@ -135,7 +151,7 @@ mod tests {
 
         let mut ngram = NGram::default();
         let over: Vec<u32> = (0..40).collect();
-        ngram.end(RequestId(1), &over, b"");
+        over_with(&mut ngram, &over);
         let class = |ngram: &mut NGram, id, text: &[u32]| propose(ngram, id, text, b"").class;
         assert_eq!(propose(&mut ngram, 2, &over[..3], b"").tokens, [0; 0]);
         assert_eq!(class(&mut ngram, 3, &over[..4]), 6);
@@ -154,7 +170,7 @@ mod tests {
     #[test]
     fn the_own_text_comes_first_and_the_longer_run_before_that() {
         let mut ngram = NGram::default();
-        ngram.end(RequestId(1), &[1, 2, 3, 4, 5, 77, 78], b"");
+        over_with(&mut ngram, &[1, 2, 3, 4, 5, 77, 78]);
         let own = [2, 3, 4, 5, 88, 89, 2, 3, 4, 5];
         assert_eq!(propose(&mut ngram, 2, &own, b"").tokens[..2], [88, 89]);
         let own = [2, 3, 4, 5, 88, 89, 1, 2, 3, 4, 5];
