@@ -31,7 +31,7 @@ use serde_json::json;
 use std::path::PathBuf;
 
 /// Turns of `prose`, each with every way.
-const TURNS: usize = 7;
+const TURNS: usize = 5;
 /// Tokens of an answer.
 const ANSWER: usize = 160;
 

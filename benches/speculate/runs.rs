@@ -12,6 +12,8 @@ use std::time::Instant;
 pub struct Lane {
     pub engine: EngineCore,
     texts: Texts,
+    /// Answers so far.
+    asked: u64,
 }
 
 /// An answer, and what it took.
@@ -41,15 +43,22 @@ impl Lane {
         if let Some(draft) = draft {
             engine.set_draft(draft);
         }
-        Ok(Lane { engine, texts })
+        Ok(Lane {
+            engine,
+            texts,
+            asked: 0,
+        })
     }
 
-    /// The answer to a message, greedy, up to so many tokens.
+    /// The answer to a message, greedy, up to so many tokens; each as a tenant of its own, so that nothing is
+    /// known from the turn before.
     pub fn answer(&mut self, text: &str, max_tokens: usize) -> Result<Run, Error> {
         let messages = [Message::new("user", text)];
         let tokens = self.texts.encode_chat(&messages, "2026-01-01")?;
+        self.asked += 1;
         self.engine.submit(Request {
             tokens,
+            cache_salt: self.asked.to_le_bytes().to_vec(),
             max_tokens,
             end_tokens: self.texts.end_tokens.clone(),
             ..Request::default()
