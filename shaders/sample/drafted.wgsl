@@ -85,7 +85,8 @@ fn drafted_draw(row: u32, choices: DraftedChoices, tokens: SampleTokens, kept: S
         let token = sample_token(tokens, i);
         let mass = drafted_mass(token.x, kept);
         var share = 0.0;
-        if ((atomicLoad(&sample_low[(token.y >> 5u) & 255u]) >> (token.y & 31u) & 1u) == 1u) {
+        let listed = atomicLoad(&sample_low[(token.y >> 5u) & 255u]) >> (token.y & 31u);
+        if ((listed & 1u) == 1u) {
             share = drafted_share(token.y, choices);
         }
         let rest = mass - share * total;
