@@ -41,7 +41,7 @@ impl Lane {
         };
         let mut engine = EngineCore::with_options(decoder, &options)?;
         if let Some(draft) = draft {
-            engine.set_draft(draft);
+            engine.set_draft(draft)?;
         }
         Ok(Lane {
             engine,

@@ -46,7 +46,7 @@ impl<'a> Batch<'a> {
         let mut verified = plan.verified.iter();
         for chunk in &plan.chunks {
             let sequence = scheduler.sequence(chunk.id);
-            let verified = (chunk.drafted > 0).then(|| verified.next().expect("one for each"));
+            let verified = (chunk.proposed > 0).then(|| verified.next().expect("one for each"));
             // known tokens, or what was put together of them and of proposed ones
             let (text, end) = match verified {
                 None => (&sequence.tokens[..], chunk.start + chunk.len),
@@ -56,7 +56,7 @@ impl<'a> Batch<'a> {
                 tokens: &text[end - chunk.len..end],
                 first_position: chunk.start,
                 pages: &sequence.pages,
-                head_rows: match (chunk.draws, chunk.drafted) {
+                head_rows: match (chunk.draws, chunk.proposed) {
                     (0, _) => HeadRows::None,
                     (draws, 0) => HeadRows::Last(draws),
                     (draws, _) => HeadRows::Tail(draws),
@@ -65,10 +65,10 @@ impl<'a> Batch<'a> {
             let Request {
                 sampling, logprobs, ..
             } = &sequence.request;
-            let seeds = sequence.seeds().take(chunk.draws - chunk.drafted);
+            let seeds = sequence.seeds().take(chunk.draws - chunk.proposed);
             let drafted = |ahead: usize| verified.and_then(|v| v.proposal.drafted(ahead));
             let row = |seed, ahead: usize| {
-                let seen = &text[..text.len() - chunk.drafted + ahead];
+                let seen = &text[..text.len() - chunk.proposed + ahead];
                 Row {
                     sampling,
                     seed,
@@ -82,7 +82,7 @@ impl<'a> Batch<'a> {
             let seed = sampling.seed;
             batch
                 .rows
-                .extend((1..=chunk.drafted).map(|ahead| row(seed, ahead)));
+                .extend((1..=chunk.proposed).map(|ahead| row(seed, ahead)));
         }
         batch
     }

@@ -1,7 +1,6 @@
 //! A step of the engine: plan, compute, commit. Everything else about it is at the edges.
 
 use super::batch::Batch;
-use super::guess::{now, seconds_since};
 use super::ledger::Moment;
 use super::options::EngineOptions;
 use super::pace::Load;
@@ -11,6 +10,7 @@ use super::runner::Runner;
 use super::scheduler::{Limits, Scheduler};
 use super::sequence::Counts;
 use super::speculate::{Proposer, Speculate, SpeculateOptions, Speculator};
+use super::speculation::{now, seconds_since};
 use crate::error::{Error, Result};
 use crate::kv::Pages;
 use crate::model::Decoder;
@@ -139,9 +139,17 @@ impl EngineCore {
         self.scheduler.submit_several(request, count)
     }
 
-    /// From now on `proposer` proposes too, as far as [`EngineOptions::speculate`] has it.
-    pub fn set_draft(&mut self, proposer: Box<dyn Proposer + Send>) {
+    /// From now on `proposer` proposes too, as far as [`EngineOptions::speculate`] has it. What it takes to
+    /// verify its proposals is compiled.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn set_draft(&mut self, proposer: Box<dyn Proposer + Send>) -> Result<()> {
+        if proposer.tells_choices() {
+            self.runner.compile_rejection()?;
+        }
         self.speculator.set_draft(Some(proposer));
+        Ok(())
     }
 
     /// Ends a request, wherever it is; nothing follows for it but the event returned.

@@ -5,11 +5,12 @@
 
 pub mod batch;
 pub mod compare;
+mod drawing;
 mod embed;
 mod ends;
 mod engine_core;
 pub mod evaluate;
-mod guess;
+
 #[cfg(not(target_arch = "wasm32"))]
 mod handle;
 mod invariants;
@@ -27,6 +28,7 @@ pub mod scheduler;
 pub mod sequence;
 pub mod simulate;
 pub mod speculate;
+mod speculation;
 mod stats;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod thread;

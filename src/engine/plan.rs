@@ -31,7 +31,7 @@ pub struct Chunk {
     /// are proposed.
     pub draws: usize,
     /// How many of its last tokens are not known, but proposed.
-    pub drafted: usize,
+    pub proposed: usize,
 }
 
 /// What a step computes.
@@ -75,7 +75,7 @@ impl Scheduler {
     /// it, so that nobody waits long for the next token; at least 1.
     pub fn plan_step(&mut self, prompt_tokens: usize) -> StepPlan {
         let mut plan = StepPlan::default();
-        let drafts = std::mem::take(&mut self.drafts); // for this step, or for none
+        let proposals = std::mem::take(&mut self.proposals); // for this step, or for none
         if self.plan_suspect(&mut plan) {
             return plan;
         }
@@ -84,10 +84,10 @@ impl Scheduler {
         let made_way = plan.preempted.len() - before;
         let mut budget = self.step_tokens;
         let prompts = self.plan_decodes(&mut plan, &mut budget);
-        self.plan_verification(&mut plan, &mut budget, drafts);
+        self.plan_verification(&mut plan, &mut budget, proposals);
         if !plan.is_empty() {
-            let drafted: usize = plan.chunks.iter().map(|chunk| chunk.drafted).sum();
-            budget = budget.min(prompt_tokens.saturating_sub(drafted).max(1));
+            let proposed: usize = plan.chunks.iter().map(|chunk| chunk.proposed).sum();
+            budget = budget.min(prompt_tokens.saturating_sub(proposed).max(1));
         }
         for (rank, id) in prompts {
             if plan.preempted.is_empty() || self.running.contains_key(&rank) {
@@ -355,7 +355,7 @@ fn push_chunk(plan: &mut StepPlan, sequence: &mut Sequence, pages: &mut Pages, b
         start,
         len,
         draws,
-        drafted: 0,
+        proposed: 0,
     });
     if planted(Fault::PublishEarly) {
         let (tokens, tables) = (&sequence.tokens, &sequence.pages);

@@ -84,6 +84,9 @@ impl EngineCore {
             made = make();
         }
         self.runner = made?;
-        Ok(())
+        match self.speculator.tells_choices() {
+            true => self.runner.compile_rejection(),
+            false => Ok(()),
+        }
     }
 }

@@ -8,7 +8,7 @@
 pub use super::plan::{Chunk, StepPlan};
 use super::request::{Event, Request, RequestId, TokenLogprob};
 pub use super::sequence::{Counts, Rank, Sequence};
-use super::verification::Drafts;
+use super::verification::Proposals;
 use crate::error::{Error, Result};
 use crate::kv::prefix::{Chain, PrefixKey};
 use crate::kv::{Pages, pages_for};
@@ -72,7 +72,7 @@ pub struct Scheduler {
     pub(super) running: BTreeMap<Rank, RequestId>,
     pub(super) next_id: u64,
     /// What may follow the known tokens of those who decode, for the next step.
-    pub(super) drafts: Drafts,
+    pub(super) proposals: Proposals,
     /// Of the last step, how many of the proposed tokens were right, by chunk that had some.
     accepted: Vec<usize>,
     /// Whoever is over since somebody asked last; nobody, where nobody asks.
@@ -114,7 +114,7 @@ impl Scheduler {
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             next_id: 1,
-            drafts: BTreeMap::new(),
+            proposals: BTreeMap::new(),
             accepted: Vec::new(),
             over: None,
         }
@@ -259,10 +259,10 @@ impl Scheduler {
             assert_eq!(drawn.len(), chunk.draws, "a token for everyone who draws");
             let mut drawn = drawn.into_iter();
             let proposal =
-                (chunk.drafted > 0).then(|| &verified.next().expect("one for each").proposal);
+                (chunk.proposed > 0).then(|| &verified.next().expect("one for each").proposal);
             let accepted = proposal.map_or(0, |p| sequence.accept(p, drawn.as_slice()));
             self.accepted.extend(proposal.map(|_| accepted));
-            let rejected = chunk.drafted - accepted;
+            let rejected = chunk.proposed - accepted;
             let rejected = rejected * usize::from(!planted(Fault::ForgetRollback));
             sequence.counts.passes += usize::from(chunk.draws > 0);
             sequence.num_computed += chunk.len - rejected;

@@ -88,7 +88,7 @@ impl StepRecord {
                 "prefill"
             };
             let args = json!({ "step": self.index, "start": chunk.start, "tokens": chunk.len,
-                               "draws": chunk.draws, "drafted": chunk.drafted });
+                               "draws": chunk.draws, "proposed": chunk.proposed });
             events.push(span(name, CATEGORY, chunk.id.0, time, args));
         }
         for id in &self.preempted {
@@ -106,7 +106,7 @@ impl StepRecord {
 /// The last token and what is proposed after it, and another drawn after each. The last token of a prompt whose others were in the
 /// cache looks the same.
 fn is_decode(chunk: &Chunk) -> bool {
-    chunk.len == 1 + chunk.drafted && chunk.start > 0 && chunk.draws == chunk.len
+    chunk.len == 1 + chunk.proposed && chunk.start > 0 && chunk.draws == chunk.len
 }
 
 fn micros(time: Duration) -> f64 {
@@ -159,7 +159,7 @@ mod tests {
             start,
             len,
             draws,
-            drafted: 0,
+            proposed: 0,
         };
         StepRecord {
             index,

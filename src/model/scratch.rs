@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use super::decoder::DecoderOptions;
-use super::step::DRAFT_WORDS;
+use super::step::PROPOSAL_WORDS;
 use crate::error::{Error, Result};
 use crate::gpu::{DType, Gpu, Tensor};
 use crate::kernels::attention::AttentionShape;
@@ -137,7 +137,7 @@ impl Scratch<Spec> {
             meta: spec(
                 "step metadata",
                 DType::U32,
-                &[meta_words + SPARE_META_WORDS + DRAFT_WORDS],
+                &[meta_words + SPARE_META_WORDS + PROPOSAL_WORDS],
             ),
             hidden: f32("hidden", n, config.hidden_size),
             act: act("activations", n, config.hidden_size),

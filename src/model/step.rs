@@ -10,7 +10,7 @@ use crate::kv::{PAGE_SIZE, PageId, pages_for};
 const LEAST_NARROW: usize = 2;
 
 /// Words for the rows that verify proposed tokens, beside those that every sequence has.
-pub const DRAFT_WORDS: usize = 16 * 1024;
+pub const PROPOSAL_WORDS: usize = 16 * 1024;
 
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug)]

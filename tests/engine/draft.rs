@@ -2,7 +2,7 @@
 //! or computed in company before.
 
 use super::common::{NAN, answer, decoder, engine, fill_pages, gpu, request, tokens};
-use nelumbo::engine::speculate::{DraftDraws, DraftModel, MOST_DRAFTED, Proposal, Proposer, Text};
+use nelumbo::engine::speculate::{DraftDraws, DraftModel, MOST_PROPOSED, Proposal, Proposer, Text};
 use nelumbo::engine::{RequestId, Sampling};
 use nelumbo::gpu::{Gpu, OpenOptions};
 use nelumbo::kernels::case::Data;
@@ -91,7 +91,7 @@ fn greedy_proposals_are_what_decoding_says() {
         let (mut data, mut done) = (Data::new(5), 0);
         while done < 70 {
             let known = [&prompt[..], &said[..done]].concat();
-            let most = 1 + data.below(MOST_DRAFTED);
+            let most = 1 + data.below(MOST_PROPOSED);
             let proposal = propose(&mut draft, text(1, &known, most));
             assert_eq!(proposal.tokens, said[done..done + most], "after {done}");
             assert!(proposal.choices.is_empty());
@@ -114,7 +114,7 @@ fn a_text_that_goes_on_otherwise_is_as_if_it_were_new() {
         let mut data = Data::new(11);
         let mut known = tokens(4, 40, config.vocab_size);
         for turn in 0..40 {
-            let asked = text(1, &known, 1 + data.below(MOST_DRAFTED));
+            let asked = text(1, &known, 1 + data.below(MOST_PROPOSED));
             let found = propose(&mut old, asked);
             new.forget_all();
             let expected = propose(&mut new, asked);

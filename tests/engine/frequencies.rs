@@ -52,7 +52,7 @@ fn engine(gpu: &Arc<Gpu>, mode: Speculate, draws: DraftDraws) -> EngineCore {
         let checkpoint = synthetic::checkpoint(&config, 8).unwrap();
         let draft = decoder_from_parts(gpu, &config, &synthetic::NAMES, &checkpoint, &load());
         let draft = DraftModel::new(draft.unwrap(), VOCAB, draws).unwrap();
-        engine.set_draft(Box::new(draft));
+        engine.set_draft(Box::new(draft)).unwrap();
     }
     engine
 }

@@ -73,7 +73,7 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 start: computed,
                 len,
                 draws: usize::from(samples),
-                drafted: 0,
+                proposed: 0,
             };
             assert_eq!(chunk, expected, "prompt of {prompt_len}");
             assert_eq!(
@@ -97,7 +97,7 @@ fn a_prompt_is_cut_by_the_budget_and_sampled_once_at_its_end() {
                 start: computed,
                 len: 1,
                 draws: 1,
-                drafted: 0,
+                proposed: 0,
             }
         );
         assert_eq!(events, [token(id, 8)]);

@@ -2,14 +2,16 @@
 //! beside it; what it does is that there are fewer passes.
 
 use super::common::{Answer, decoder, gpu, model_path, request, tokens};
-use nelumbo::engine::speculate::{Proposal, Proposer, Text};
+use nelumbo::engine::speculate::{DraftDraws, DraftModel, Proposal, Proposer, Text};
 use nelumbo::engine::{
     EngineCore, EngineOptions, Event, FinishReason, Request, RequestId, Sampling, Speculate,
     SpeculateOptions,
 };
 use nelumbo::gpu::{Gpu, OpenOptions};
+use nelumbo::kernels::Activations;
 use nelumbo::kernels::case::Data;
 use nelumbo::model::{Config, synthetic};
+use nelumbo::quant::Format;
 use nelumbo::text::Message;
 use nelumbo::{LoadOptions, Model, Result};
 use std::collections::BTreeMap;
@@ -165,6 +167,21 @@ fn is_open(answer: &Answer) -> bool {
     answer.reason == FinishReason::Cancelled
 }
 
+/// The same model with weights in INT8 and the cache in half precision: it agrees for the most part.
+fn rounded_draft(gpu: &Arc<Gpu>, config: &Config) -> DraftModel {
+    let load = LoadOptions {
+        ctx_size: Some(256),
+        pool_tokens: Some(1024),
+        batch_size: Some(48),
+        max_running: 4,
+        weights: Format::from_name("q8").expect("a format"),
+        activations: Some(Activations::Q8),
+        ..LoadOptions::default()
+    };
+    let draft = decoder(gpu, config, &load);
+    DraftModel::new(draft, config.vocab_size, DraftDraws::Alike).unwrap()
+}
+
 /// Prompts for each number of tokens that are verified.
 const PROMPTS: u64 = 250;
 
@@ -184,27 +201,35 @@ fn answers_of_2000_prompts_are_the_same_bits() {
     };
     for count in 1..=8 {
         let range = (count - 1) * PROMPTS as usize..count * PROMPTS as usize;
-        for (running, mode) in [
-            (1, Speculate::NGram),
-            (8, Speculate::NGram),
-            (1, Speculate::Draft),
-            (8, Speculate::Draft),
-        ] {
+        for (running, who) in [1, 8]
+            .into_iter()
+            .flat_map(|running| ["n-gram", "oracle", "draft"].map(|who| (running, who)))
+        {
+            let mode = match who {
+                "n-gram" => Speculate::NGram,
+                _ => Speculate::Draft,
+            };
             let mut engine = core(&gpu, &config, running, fixed(mode, count));
-            engine.set_draft(Box::new(Oracle {
+            let oracle = || Oracle {
                 texts: texts(range.clone()),
                 data: Data::new(count as u64),
                 wrong: 3,
-            }));
+            };
+            engine
+                .set_draft(match who {
+                    "draft" => Box::new(rounded_draft(&gpu, &config)),
+                    _ => Box::new(oracle()),
+                })
+                .unwrap();
             let got = answers(&mut engine, &requests[range.clone()]);
             for (i, (got, plain)) in got.iter().zip(&plain[range.clone()]).enumerate() {
                 assert_eq!(
                     got, plain,
-                    "{mode:?}, {count} tokens, {running} at a time, prompt {i}"
+                    "{who}, {count} tokens, {running} at a time, prompt {i}"
                 );
             }
             let totals = engine.speculation();
-            println!("{mode:?}, {count} tokens, {running} at a time: {totals:?}");
+            println!("{who}, {count} tokens, {running} at a time: {totals:?}");
             let drawn: usize = got.iter().map(|answer| answer.tokens.len()).sum();
             assert_eq!(totals.target_passes + totals.accepted, drawn as u64);
             assert!(totals.accepted > 0 && totals.proposed > totals.accepted);
@@ -292,47 +317,51 @@ fn the_real_model_with_int8_weights_says_the_same() {
         "Roses are red, violets are blue, sugar is sweet,",
         "To be, or not to be, that is the question. To be, or",
     ];
-    let mut plain: Vec<Answer> = Vec::new();
-    for speculate in [off(), fixed(Speculate::NGram, 0)] {
-        let mut all = Vec::new();
-        let mut totals = Default::default();
-        let counts = if speculate.mode == Speculate::Off {
-            0..=0
-        } else {
-            1..=8
+    let draft = || -> Box<DraftModel> {
+        let load = LoadOptions {
+            weights: Format::from_name("f16").expect("a format"),
+            ..load.clone()
         };
-        for fixed in counts {
-            let options = EngineOptions {
-                speculate: SpeculateOptions {
-                    fixed: Some(fixed),
-                    ..speculate
-                },
-                ..EngineOptions::default()
-            };
-            let Model { decoder, texts } = Model::load(&path, &load, &mut |_, _| ()).unwrap();
-            let mut engine = EngineCore::with_options(decoder, &options).unwrap();
-            let each = |i: usize| {
-                let text = format!("{}{}", &"#".repeat(i / 8 % 40), sentences[i % 8]);
-                let tokens = texts.tokenizer.encode_plain(&text).unwrap();
-                Request {
-                    logprobs: 2,
-                    ..request(&tokens, 24, Sampling::default())
-                }
-            };
-            // each number of tokens has its part of the prompts
-            let own = |i: &usize| fixed == 0 || (i + i / 8) % 8 + 1 == fixed;
-            let requests: Vec<Request> = (0..count).filter(own).map(each).collect();
-            let got = answers(&mut engine, &requests);
-            if fixed > 0 {
-                let expected: Vec<_> = (0..count).filter(own).map(|i| &plain[i]).collect();
-                assert_eq!(got.iter().collect::<Vec<_>>(), expected, "{fixed} tokens");
-            }
-            all.extend(got);
-            totals = engine.speculation();
+        let Model { decoder, .. } = Model::load(&path, &load, &mut |_, _| ()).unwrap();
+        let vocab_size = decoder.config().vocab_size;
+        Box::new(DraftModel::new(decoder, vocab_size, DraftDraws::Alike).unwrap())
+    };
+    let run = |mode: Speculate, proposed: usize, own: &dyn Fn(&usize) -> bool| {
+        let options = EngineOptions {
+            speculate: fixed(mode, proposed),
+            ..EngineOptions::default()
+        };
+        let Model { decoder, texts } = Model::load(&path, &load, &mut |_, _| ()).unwrap();
+        let mut engine = EngineCore::with_options(decoder, &options).unwrap();
+        if mode == Speculate::Draft {
+            engine.set_draft(draft()).unwrap();
         }
-        println!("{count} prompts, {:?}: {totals:?}", speculate.mode);
-        if plain.is_empty() {
-            plain = all;
+        let each = |i: usize| {
+            let text = format!("{}{}", &"#".repeat(i / 8 % 40), sentences[i % 8]);
+            let tokens = texts.tokenizer.encode_plain(&text).unwrap();
+            Request {
+                logprobs: 2,
+                ..request(&tokens, 24, Sampling::default())
+            }
+        };
+        let requests: Vec<Request> = (0..count).filter(own).map(each).collect();
+        let answers = answers(&mut engine, &requests);
+        println!("{mode:?}, {proposed}: {:?}", engine.speculation());
+        answers
+    };
+    let plain = run(Speculate::Off, 0, &|_| true);
+    // each number of tokens has its part of the prompts
+    let part = |i: &usize| (i + i / 8) % 8 + 1;
+    let few = [4]; // a draft is loaded for each
+    let all = [1, 2, 3, 4, 5, 6, 7, 8];
+    let drafted = if count > 16 { &all[..] } else { &few };
+    for (mode, proposed) in [(Speculate::NGram, &all[..]), (Speculate::Draft, drafted)] {
+        for &proposed in proposed {
+            let own = |i: &usize| part(i) == proposed;
+            let expected: Vec<_> = (0..count).filter(own).map(|i| &plain[i]).collect();
+            let got = run(mode, proposed, &own);
+            let got: Vec<_> = got.iter().collect();
+            assert_eq!(got, expected, "{mode:?}, {proposed} tokens");
         }
     }
 }
@@ -398,4 +427,30 @@ fn a_step_that_verifies_compiles_nothing() {
         let after = gpu.counters();
         assert_eq!(after.pipelines, before.pipelines, "{count} tokens");
     }
+}
+
+#[test]
+fn a_step_that_rejects_compiles_nothing() {
+    let Some(gpu) = gpu(&OpenOptions::default()) else {
+        return;
+    };
+    let config = synthetic::tiny();
+    let mut engine = core(&gpu, &config, 1, fixed(Speculate::Draft, 4));
+    let load = LoadOptions {
+        ctx_size: Some(256),
+        ..LoadOptions::default()
+    };
+    let draft = decoder(&gpu, &config, &load);
+    let draft = DraftModel::new(draft, config.vocab_size, DraftDraws::Apart).unwrap();
+    engine.set_draft(Box::new(draft)).unwrap();
+    let before = gpu.counters().pipelines;
+    let drawn = Sampling {
+        temperature: 0.9,
+        ..Sampling::default()
+    };
+    let prompt = tokens(3, 30, config.vocab_size);
+    answers(&mut engine, &[request(&prompt, 40, drawn)]);
+    let totals = engine.speculation();
+    assert!(totals.accepted > 0, "{totals:?}");
+    assert_eq!(gpu.counters().pipelines, before);
 }

@@ -111,7 +111,8 @@ pub fn open(
                 let draft = speculation::load_draft(&draft, target, draws, quiet);
                 let mut draft = draft.map_err(|error| error.during(LOADING))?;
                 memory.other_bytes += draft.size_bytes();
-                engine.set_draft(Box::new(draft));
+                let set = engine.set_draft(Box::new(draft));
+                set.map_err(|error| error.during(LOADING))?;
             }
             let about = (
                 texts,

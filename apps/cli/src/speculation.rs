@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use nelumbo::Model;
 use nelumbo::engine::speculate::{
-    DraftDraws, DraftModel, MOST_DRAFTED, Speculate, SpeculateOptions,
+    DraftDraws, DraftModel, MOST_PROPOSED, Speculate, SpeculateOptions,
 };
 use nelumbo::model::Beside;
 
@@ -26,8 +26,8 @@ pub struct SpeculateArgs {
     #[arg(long, value_name = "MODEL", env = "NELUMBO_DRAFT_MODEL")]
     pub draft_model: Option<OsString>,
     /// Tokens that are guessed at a time, at most
-    #[arg(long, value_name = "N", default_value_t = MOST_DRAFTED as u32, allow_negative_numbers = true,
-          value_parser = clap::value_parser!(u32).range(1..=MOST_DRAFTED as i64),
+    #[arg(long, value_name = "N", default_value_t = MOST_PROPOSED as u32, allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=MOST_PROPOSED as i64),
           env = "NELUMBO_DRAFT_MAX")]
     pub draft_max: u32,
     /// How the draft model's tokens are drawn at temperatures above 0. Both ways give what the model would

@@ -136,7 +136,7 @@ fn push_chunk(planned: &mut Vec<Chunk>, run: &Run, budget: &mut usize) {
         start: run.computed,
         len,
         draws: usize::from(run.computed + len == run.known),
-        drafted: 0,
+        proposed: 0,
     });
 }
 

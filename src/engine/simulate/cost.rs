@@ -48,7 +48,7 @@ mod tests {
             start,
             len,
             draws,
-            drafted: 0,
+            proposed: 0,
         };
         let step = step_of(&[chunk(7, 1, 1), chunk(0, 20, 1), chunk(40, 30, 0)]);
         assert_eq!((&step.decodes[..], step.head_rows), (&[7][..], 2));

@@ -15,7 +15,7 @@
 mod choices;
 mod held;
 
-use super::{CLASSES, DraftDraws, MOST_DRAFTED, Proposal, Proposer, Text};
+use super::{CLASSES, DraftDraws, MOST_PROPOSED, Proposal, Proposer, Text};
 use crate::engine::batch::{Batch, Row};
 use crate::engine::request::{RequestId, Sampling};
 use crate::engine::runner::Runner;
@@ -29,7 +29,7 @@ use held::Held;
 
 /// Tokens that a text may lack to be computed at once, whoever else lacks some: what may be proposed, and the
 /// token that was drawn instead.
-const SHORT: usize = MOST_DRAFTED + 1;
+const SHORT: usize = MOST_PROPOSED + 1;
 /// Tokens in a call of texts that lack more, all of them together: the next tokens of others wait for them.
 const PIECE: usize = 256;
 /// The class of tokens that are the draft's likeliest.
@@ -147,7 +147,7 @@ impl DraftModel {
         for (at, text) in texts.iter().enumerate() {
             let (id, len) = (text.id, text.tokens.len());
             let room = self.room(len);
-            let most = room.min(text.most).min(MOST_DRAFTED);
+            let most = room.min(text.most).min(MOST_PROPOSED);
             if room == 0 {
                 self.held.release(id); // it only becomes longer
             }
@@ -341,5 +341,9 @@ impl Proposer for DraftModel {
 
     fn is_free(&self) -> bool {
         false
+    }
+
+    fn tells_choices(&self) -> bool {
+        self.draws == DraftDraws::Apart
     }
 }

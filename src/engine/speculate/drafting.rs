@@ -23,6 +23,8 @@ pub struct Drafting {
     asked: usize,
     /// Seconds that each of them should take.
     expected: Option<f64>,
+    /// Whether nothing came of it: texts were read that it had not seen, and nothing was guessed.
+    only_read: bool,
     /// Seconds of this step that are to be charged.
     charged: f64,
     /// Steps since the last.
@@ -70,6 +72,7 @@ impl Drafting {
     /// So many tokens are asked for now; a plain step takes `plain` seconds, where that is known.
     pub fn ask(&mut self, tokens: usize, plain: Option<f64>) {
         self.asked = tokens;
+        self.only_read = false;
         self.expected = self.each.or(plain.map(|plain| FIRST * plain));
     }
 
@@ -83,13 +86,22 @@ impl Drafting {
         self.expected.unwrap_or(0.0) * self.asked as f64
     }
 
+    /// Nothing was proposed of what was asked for: what that takes is charged, but tells nothing about what the
+    /// next guess will take.
+    pub fn only_read(&mut self) {
+        self.only_read = true;
+    }
+
     /// What was asked for took so many seconds.
     pub fn took(&mut self, seconds: f64) {
         let Some(expected) = self.expected.filter(|_| self.asked > 0 && seconds > 0.0) else {
             return;
         };
-        let measured = seconds / self.asked as f64;
         self.charged = seconds.min(WORST * self.expected());
+        if self.only_read {
+            return;
+        }
+        let measured = seconds / self.asked as f64;
         self.each = Some(if measured < expected {
             (measured + expected) / 2.0
         } else {
@@ -198,5 +210,29 @@ mod tests {
         drafting.ask(0, None);
         drafting.took(1.0);
         assert_eq!(drafting.settle(), 0.0, "nothing was asked for");
+    }
+
+    #[test]
+    fn reading_a_long_prompt_makes_drafts_no_dearer() {
+        let mut drafting = Drafting::default();
+        drafting.ask(4, Some(1.0));
+        drafting.took(0.4);
+        drafting.settle();
+        drafting.ask(1, Some(1.0));
+        let price = drafting.expected();
+        for _ in 0..50 {
+            drafting.ask(4, Some(1.0));
+            drafting.only_read();
+            drafting.took(50.0);
+            assert_eq!(drafting.settle(), WORST * 4.0 * price, "it is charged");
+        }
+        drafting.ask(1, Some(1.0));
+        assert_eq!(drafting.expected(), price);
+        // and what is guessed then is a measurement again
+        drafting.took(10.0);
+        assert!(drafting.expected() == price);
+        drafting.settle();
+        drafting.ask(1, Some(1.0));
+        assert!(drafting.expected() > price);
     }
 }

@@ -31,7 +31,7 @@ use crate::error::Result;
 use crate::kernels::sample::Drafted;
 
 /// Tokens that are proposed for a sequence in a step, at most.
-pub const MOST_DRAFTED: usize = 16;
+pub const MOST_PROPOSED: usize = 16;
 
 /// A text that goes on.
 #[derive(Clone, Copy, Debug)]
@@ -92,4 +92,10 @@ pub trait Proposer {
 
     /// Whether proposing costs nothing beside the step.
     fn is_free(&self) -> bool;
+
+    /// Whether its proposals tell what tokens were drawn from ([`Proposal::choices`]), so that they are accepted
+    /// by rejection sampling.
+    fn tells_choices(&self) -> bool {
+        false
+    }
 }

@@ -1,6 +1,6 @@
 //! How to speculate.
 
-use super::MOST_DRAFTED;
+use super::MOST_PROPOSED;
 
 /// Who proposes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum DraftDraws {
 pub struct SpeculateOptions {
     /// Who proposes.
     pub mode: Speculate,
-    /// Tokens that are proposed for a sequence in a step, at most; [`MOST_DRAFTED`] is the bound in any case.
+    /// Tokens that are proposed for a sequence in a step, at most; [`MOST_PROPOSED`] is the bound in any case.
     pub most: usize,
     /// So many are verified where they are proposed, whatever it brings: for tests and measurements.
     pub fixed: Option<usize>,
@@ -50,7 +50,7 @@ impl Default for SpeculateOptions {
     fn default() -> SpeculateOptions {
         SpeculateOptions {
             mode: Speculate::Auto,
-            most: MOST_DRAFTED,
+            most: MOST_PROPOSED,
             fixed: None,
             draws: DraftDraws::Alike,
         }

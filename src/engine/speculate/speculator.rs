@@ -7,7 +7,7 @@ use super::gain::{Bounds, Guess, choose};
 use super::ngram::{self, NGram};
 use super::odds::Odds;
 use super::options::{Speculate, SpeculateOptions};
-use super::{CLASSES, MOST_DRAFTED, Proposal, Proposer, Text};
+use super::{CLASSES, MOST_PROPOSED, Proposal, Proposer, Text};
 use crate::engine::request::RequestId;
 use crate::error::Result;
 
@@ -88,6 +88,13 @@ impl Speculator {
         self.draft = draft.filter(|_| drafts);
     }
 
+    /// Whether what is proposed may have to be accepted by rejection sampling.
+    pub fn tells_choices(&self) -> bool {
+        self.draft
+            .as_ref()
+            .is_some_and(|draft| draft.tells_choices())
+    }
+
     /// What to verify of each of `texts`: nothing, or the first tokens of a proposal. `texts` are all that
     /// decode in the step, those included that nothing can be proposed for (`most` is 0 then); the step
     /// may have `max_rows` rows, one for each of them included.
@@ -97,7 +104,7 @@ impl Speculator {
     pub fn propose(&mut self, texts: &[Text<'_>], max_rows: usize) -> Result<Vec<Proposal>> {
         self.drafting.ask(0, None);
         let most = self.options.fixed.unwrap_or(self.options.most);
-        let most = most.min(MOST_DRAFTED);
+        let most = most.min(MOST_PROPOSED);
         let asked = texts.iter().map(|text| Text {
             most: text.most.min(most),
             ..*text
@@ -233,7 +240,11 @@ impl Speculator {
             self.drafting.ask(most, self.cost.expected(asked.len()));
         }
         let wanting: Vec<bool> = proposals.iter().map(|p| p.tokens.is_empty()).collect();
-        propose_for(&mut **draft, asked, |i| wanting[i], DRAFTS, proposals)
+        let drafted = propose_for(&mut **draft, asked, |i| wanting[i], DRAFTS, proposals)?;
+        if drafted == 0 {
+            self.drafting.only_read();
+        }
+        Ok(())
     }
 
     /// What pays of what texts propose, and of what the draft model does where that is better.
@@ -284,7 +295,10 @@ impl Speculator {
                     ..*text
                 });
                 let texts: Vec<Text<'_>> = texts.collect();
-                propose_for(&mut **draft, &texts, is_asked, DRAFTS, proposals)?;
+                let drafted = propose_for(&mut **draft, &texts, is_asked, DRAFTS, proposals)?;
+                if drafted == 0 {
+                    self.drafting.only_read();
+                }
             }
         }
         let guesses = self.guesses(asked, proposals);
@@ -306,24 +320,25 @@ impl Speculator {
     }
 }
 
-/// Fills in what is proposed for those of `texts` that `is_asked` names and that can use any. Classes of this
-/// proposer are kinds from `first_kind` on.
+/// Fills in what is proposed for those of `texts` that `is_asked` names and that can use any; returns for how
+/// many there is something. Classes of this proposer are kinds from `first_kind` on.
 fn propose_for(
     proposer: &mut dyn Proposer,
     texts: &[Text<'_>],
     is_asked: impl Fn(usize) -> bool,
     first_kind: usize,
     proposals: &mut [Proposal],
-) -> Result<()> {
+) -> Result<usize> {
     let asked: Vec<usize> = (0..texts.len())
         .filter(|&i| is_asked(i) && texts[i].most > 0)
         .collect();
     if asked.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let some: Vec<Text<'_>> = asked.iter().map(|&i| texts[i]).collect();
     let proposed = proposer.propose(&some)?;
     assert_eq!(proposed.len(), some.len(), "a proposal for each text");
+    let mut filled = 0;
     for (i, mut proposal) in asked.into_iter().zip(proposed) {
         let class = proposal.class;
         assert!(class < CLASSES, "class {class} of {CLASSES}");
@@ -331,9 +346,10 @@ fn propose_for(
             proposal.truncate(texts[i].most);
             proposal.class += first_kind;
             proposals[i] = proposal;
+            filled += 1;
         }
     }
-    Ok(())
+    Ok(filled)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn counts(proposed: impl Fn(u64, usize) -> Vec<u32>) -> [[f64; 4]; 2] {
             .collect();
         for (id, seed, len) in running {
             let tokens = proposed(seed, len);
-            scheduler.draft(
+            scheduler.propose(
                 id,
                 Proposal {
                     tokens,
@@ -78,10 +78,10 @@ fn counts(proposed: impl Fn(u64, usize) -> Vec<u32>) -> [[f64; 4]; 2] {
         for chunk in &plan.chunks {
             let s = scheduler.sequence(chunk.id);
             let mut text = s.tokens.clone();
-            if chunk.drafted > 0 {
+            if chunk.proposed > 0 {
                 text.extend(&verified.next().unwrap().proposal.tokens);
             }
-            let first = text.len() - chunk.drafted;
+            let first = text.len() - chunk.proposed;
             sampled.extend((first..=text.len()).take(chunk.draws).map(|len| {
                 Some(Sampled {
                     token: drawn(s.request.sampling.seed, len, text[len - 1]),

@@ -8,13 +8,14 @@
 //! `NELUMBO_SIMULATION_SEEDS` asks for more seeds than the usual ones.
 
 pub(super) mod hashes;
+mod table_of_hashes;
 
 use super::*;
-use crate::engine::speculate::{MOST_DRAFTED, Proposal};
+use crate::engine::speculate::{MOST_PROPOSED, Proposal};
 use crate::engine::{Failure, FinishReason, Sampling};
-use crate::kv::{GONE, PAGE_SIZE, PageGeometry, PageGroup, PageId, pages_for};
+use crate::kv::{GONE, PAGE_SIZE, PageGeometry, PageGroup, pages_for};
 use crate::planted;
-use hashes::{POISON, Random, alone, begin, drawn, extended};
+use hashes::{POISON, Random, alone};
 use std::collections::BTreeSet;
 
 /// What a request is expected to answer, and what it has so far.
@@ -257,13 +258,13 @@ impl World {
             assert!(self.scheduler.is_idle());
         } else {
             let events = self.scheduler.commit_step(&plan, sampled);
-            let drafted: usize = plan.chunks.iter().map(|chunk| chunk.drafted).sum();
+            let proposed: usize = plan.chunks.iter().map(|chunk| chunk.proposed).sum();
             let drawn = plan.chunks.iter().filter(|chunk| chunk.draws > 0).count();
             let tokens = events
                 .iter()
                 .filter(|event| matches!(event, Event::Token { .. }));
-            self.proposed.0 += drafted;
-            if drafted > 0 {
+            self.proposed.0 += proposed;
+            if proposed > 0 {
                 self.proposed.1 += tokens.count().saturating_sub(drawn);
             }
             events.into_iter().for_each(|event| self.hear(event));
@@ -282,7 +283,7 @@ impl World {
             }
             let asked = &self.asked[&id];
             let right = asked.answer[asked.got.len()..].iter().copied();
-            let mut tokens: Vec<u32> = right.take(self.random.range(1, MOST_DRAFTED)).collect();
+            let mut tokens: Vec<u32> = right.take(self.random.range(1, MOST_PROPOSED)).collect();
             let (wrong, most) = (self.random.range(1, 8), self.random.below(3));
             tokens.extend((0..most).map(|_| 0));
             for token in &mut tokens {
@@ -290,7 +291,7 @@ impl World {
                     *token = self.random.below(self.vocab as usize) as u32;
                 }
             }
-            self.scheduler.draft(
+            self.scheduler.propose(
                 id,
                 Proposal {
                     tokens,
@@ -338,78 +339,6 @@ impl World {
         for chunk in &plan.chunks {
             let runs = running.iter().any(|(_, id)| *id == chunk.id);
             assert!(runs, "{:?} is planned and does not run", chunk.id);
-        }
-    }
-
-    fn execute(&mut self, plan: &StepPlan, fails: bool) -> Vec<Sampled> {
-        let slots = |page: PageId| page as usize * PAGE_SIZE..(page as usize + 1) * PAGE_SIZE;
-        for copy in &plan.copies {
-            let cells = &mut self.cells[copy.group];
-            cells.copy_within(slots(copy.from), copy.to as usize * PAGE_SIZE);
-        }
-        let mut sampled = Vec::new();
-        let mut writes: Vec<(usize, usize, u64)> = Vec::new();
-        let mut verified = plan.verified.iter();
-        for chunk in &plan.chunks {
-            let s = self.scheduler.sequence(chunk.id);
-            let mut hash = begin(&s.request.cache_salt);
-            let mut hashes = Vec::new();
-            let (known, drafted) = (chunk.start + chunk.len - chunk.drafted, chunk.drafted);
-            let proposed = (drafted > 0).then(|| &verified.next().expect("one").proposal.tokens);
-            let proposed = proposed.into_iter().flatten();
-            for &token in s.tokens[..known].iter().chain(proposed) {
-                hash = extended(hash, token);
-                hashes.push(hash);
-            }
-            assert_eq!(hashes.len(), chunk.start + chunk.len);
-            let pages = &self.scheduler.pages;
-            for (group, (pool, window)) in pages.pools().zip(pages.windows()).enumerate() {
-                let table = &s.pages[group];
-                let first = (chunk.start + 1).saturating_sub(window.unwrap_or(usize::MAX));
-                for (i, &hash) in hashes.iter().enumerate().skip(first) {
-                    let page = table[i / PAGE_SIZE];
-                    assert_ne!(page, GONE, "{:?} sees {i}", s.id);
-                    let slot = page as usize * PAGE_SIZE + i % PAGE_SIZE;
-                    if i < chunk.start {
-                        let found = self.cells[group][slot];
-                        assert_eq!(found, hash, "{:?} reads another's {i}", s.id);
-                    } else {
-                        let owners = pool.owners(page);
-                        assert_eq!(owners, 1, "{:?} writes to what is shared", s.id);
-                        writes.push((group, slot, hash));
-                    }
-                }
-            }
-            let drawn = |hash, seed| Sampled {
-                token: drawn(hash, seed, self.vocab),
-                top_logprobs: Vec::new(),
-            };
-            if drafted > 0 {
-                let seed = s.request.sampling.seed;
-                sampled.extend(hashes[known - 1..].iter().map(|&hash| drawn(hash, seed)));
-            } else {
-                sampled.extend(s.seeds().take(chunk.draws).map(|seed| drawn(hash, seed)));
-            }
-        }
-        let done = if fails {
-            self.random.below(writes.len() + 1)
-        } else {
-            writes.len()
-        };
-        for (group, slot, hash) in writes.drain(..done) {
-            self.cells[group][slot] = hash;
-        }
-        sampled
-    }
-
-    /// What nobody owns and nothing is kept in is not to be read again.
-    fn poison(&mut self) {
-        for (pool, cells) in self.scheduler.pages.pools().zip(&mut self.cells) {
-            for page in 0..pool.geometry().num_pages as PageId {
-                if pool.owners(page) == 0 && !pool.is_kept(page) {
-                    cells[page as usize * PAGE_SIZE..][..PAGE_SIZE].fill(POISON);
-                }
-            }
         }
     }
 

@@ -77,7 +77,7 @@ fn run(case: &Case, options: SpeculateOptions, seed: u64) -> Outcome {
         tokens: &[1, 2, 3],
         cache_salt: b"",
         sampling: &sampling,
-        most: MOST_DRAFTED,
+        most: MOST_PROPOSED,
     };
     let texts: Vec<Text<'_>> = (0..case.sequences).map(text).collect();
     let mut done = vec![0; case.sequences];

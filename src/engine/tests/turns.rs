@@ -134,10 +134,10 @@ fn guesses_take_no_page_that_somebody_waits_for() {
     let first = ask(&mut scheduler, 16, 0);
     assert_eq!(compute(&mut scheduler), [first]);
     // alone it has a third page for as long as the step
-    scheduler.draft(first, proposal());
+    scheduler.propose(first, proposal());
     let plan = scheduler.plan_step(usize::MAX);
     assert_eq!(
-        (plan.chunks[0].drafted, scheduler.pages.num_used()),
+        (plan.chunks[0].proposed, scheduler.pages.num_used()),
         (16, 3)
     );
     let drawn = Sampled {
@@ -149,8 +149,8 @@ fn guesses_take_no_page_that_somebody_waits_for() {
     scheduler.check();
     // the two that are left are for whoever waits
     let second = ask(&mut scheduler, 20, 0);
-    scheduler.draft(first, proposal());
+    scheduler.propose(first, proposal());
     let plan = scheduler.plan_step(usize::MAX);
-    let planned: Vec<_> = plan.chunks.iter().map(|c| (c.id, c.drafted)).collect();
+    let planned: Vec<_> = plan.chunks.iter().map(|c| (c.id, c.proposed)).collect();
     assert_eq!(planned, [(first, 14), (second, 0)]);
 }

@@ -127,8 +127,8 @@ fn of_engine(events: &Value) -> Result<Vec<Arrival>, String> {
             of(args, "start").map_err(named)?,
             of(args, "tokens").map_err(named)?,
         );
-        let drafted = args["drafted"].as_u64().unwrap_or(0) as usize; // none in older traces
-        let drafted = drafted.min((start + tokens) as usize);
+        let proposed = args["proposed"].as_u64().unwrap_or(0) as usize; // none in older traces
+        let proposed = proposed.min((start + tokens) as usize);
         let draws = of(args, "draws").map_err(named)? > 0.0;
         let request = requests.entry(row).or_insert(Arrival {
             at,
@@ -137,7 +137,7 @@ fn of_engine(events: &Value) -> Result<Vec<Arrival>, String> {
             prefix: None,
         });
         // what was only proposed counts where a later step has it
-        let known = (start + tokens) as usize - drafted;
+        let known = (start + tokens) as usize - proposed;
         if request.output_tokens == 0 {
             request.prompt_tokens = known;
         }
@@ -236,7 +236,7 @@ mod tests {
         );
         // a step that verified four tokens, of which three were right, and the next
         let mut verified = span(7, 2e6, 10, 5, 5);
-        verified["args"]["drafted"] = 4.into();
+        verified["args"]["proposed"] = 4.into();
         let events = serde_json::json!([span(7, 1e6, 0, 10, 1), verified, span(7, 3e6, 14, 1, 1)]);
         let arrivals = of_engine(&events).unwrap();
         assert_eq!(arrivals.iter().map(of).collect::<Vec<_>>(), [(1.0, 10, 6)]);

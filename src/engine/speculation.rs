@@ -23,7 +23,7 @@ impl EngineCore {
             tokens: &sequence.tokens,
             cache_salt: &sequence.request.cache_salt,
             sampling: &sequence.request.sampling,
-            most: scheduler.draftable(sequence),
+            most: scheduler.proposable(sequence),
         });
         let texts: Vec<Text> = texts.collect();
         if texts.iter().all(|text| text.most == 0) {
@@ -48,7 +48,7 @@ impl EngineCore {
         self.draft_was_lost = is_lost;
         for (id, proposal) in ids.into_iter().zip(proposals) {
             if !proposal.tokens.is_empty() {
-                self.scheduler.draft(id, proposal);
+                self.scheduler.propose(id, proposal);
             }
         }
     }
@@ -60,15 +60,15 @@ impl EngineCore {
         let is_plain = plan
             .chunks
             .iter()
-            .all(|chunk| chunk.len == 1 + chunk.drafted);
+            .all(|chunk| chunk.len == 1 + chunk.proposed);
         let seconds = seconds.filter(|_| is_plain);
         if plan.verified.is_empty() {
             self.speculator.plain(rows, seconds);
             return;
         }
-        let drafted = plan.chunks.iter().filter(|chunk| chunk.drafted > 0);
+        let proposed = plan.chunks.iter().filter(|chunk| chunk.proposed > 0);
         let accepted = self.scheduler.accepted().iter();
-        let outcomes: Vec<(RequestId, &Proposal, usize)> = drafted
+        let outcomes: Vec<(RequestId, &Proposal, usize)> = proposed
             .zip(&plan.verified)
             .zip(accepted)
             .map(|((chunk, verified), &accepted)| (chunk.id, &verified.proposal, accepted))
