@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::file_names::{has_word, is_gguf_model, part, part_of, quant_word};
 use crate::exit::Failure;
 
 /// Taken where nothing is asked for.
@@ -14,8 +15,6 @@ pub const WEIGHTS: &str = "model.safetensors";
 pub const INDEX: &str = "model.safetensors.index.json";
 /// Choices in a message.
 const MAX_LISTED: usize = 50;
-/// Parts of one model; the library opens no more either.
-const MAX_PARTS: u32 = 1_000;
 /// What belongs to a model of safetensors beside its weights.
 const BESIDE: [&str; 6] = [
     "tokenizer.json",
@@ -219,57 +218,9 @@ pub fn label(all: &[Candidate], one: &Candidate) -> String {
         .map_or_else(|| file.clone(), str::to_owned)
 }
 
-/// Weights, and not what goes with them.
-fn is_gguf_model(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    let lower = name.to_ascii_lowercase();
-    lower.ends_with(".gguf") && !lower.contains("mmproj") && !lower.contains("imatrix.gguf")
-}
-
 /// Whether a file is part of a model of safetensors without being weights.
 pub fn is_beside_weights(file: &str) -> bool {
     file == CONFIG || BESIDE.contains(&file)
-}
-
-/// `a/m-00002-of-00003.gguf` as `a/m` and 3.
-fn part_of(file: &str) -> Option<(&str, u32)> {
-    let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-    let (stem, number) = rest.rsplit_once('-')?;
-    let digits = |text: &str| {
-        let all = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-        all.then(|| text.parse().ok()).flatten()
-    };
-    let (number, count): (u32, u32) = (digits(number)?, digits(count)?);
-    let is_part = count <= MAX_PARTS && (1..=count).contains(&number);
-    is_part.then_some((stem, count))
-}
-
-fn part(stem: &str, number: u32, count: u32) -> String {
-    format!("{stem}-{number:05}-of-{count:05}.gguf")
-}
-
-/// Whether `word` stands in `path` between separators, in any case. `_` joins: `Q4_K` is no word of
-/// `Q4_K_M`.
-fn has_word(path: &str, word: &str) -> bool {
-    let (path, word) = (path.to_ascii_lowercase(), word.to_ascii_lowercase());
-    let is_joined = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    path.match_indices(&word).any(|(at, _)| {
-        let (before, after) = (&path[..at], &path[at + word.len()..]);
-        !is_joined(before.chars().next_back()) && !is_joined(after.chars().next())
-    })
-}
-
-/// The last word of a file's name, or else of its folder's, that looks like a quantisation.
-fn quant_word(file: &str) -> Option<&str> {
-    let stem = part_of(file).map_or_else(|| file.trim_end_matches(".gguf"), |(stem, _)| stem);
-    stem.split(['-', '.', '/']).rfind(|word| {
-        let upper = word.to_ascii_uppercase();
-        let digits = ["IQ", "TQ", "Q"]
-            .iter()
-            .find_map(|head| upper.strip_prefix(head));
-        digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-            || ["F16", "F32", "BF16", "FP16", "MXFP4"].contains(&upper.as_str())
-    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub mod cache;
 mod checksum;
 mod choice;
 mod fetch;
+mod file_names;
 mod headers;
 mod hub;
 mod hub_cache;
